@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times quantized-mlp on a GPU beside a bare read of the packed bytes, PyTorch's bfloat16, int4 and FP8 products.
 
-    decode.py --commit HASH --out FILE [--rows 1,2,4] [--shapes 4096x14336,…]
+    decode.py --commit HASH --out FILE [--rows 1,2,4] [--shapes 4096x14336,…] [--only int4,w8a8,…]
 
 A contender's calls, on three sets of weights that together do not fit the L2 cache, are replays of one CUDA graph;
 contenders take turns, the median of the rounds counts. `read` is the share of the time that a kernel takes which
 reads the same packed bytes and does nothing else. tinygemm: torch._weight_int4pack_mm thrice, beside silu and product,
 up to 64 tokens. scaled_mm: torch._scaled_mm thrice, of FP8 with a scale for each row of the weights and of x, which
-PyTorch's operators round, as they do h.
+PyTorch's operators round, as they do h; alone: without that, and without silu. w8a8: weights as e4m3, x and h rounded
+to FP8 by Kiln.
 """
 
 import argparse
@@ -60,8 +61,9 @@ class Packed:
 
 
 class Quantized:
-    def __init__(self, kernel, bits, width, hidden, group=GROUP, is_float8=False):
+    def __init__(self, kernel, bits, width, hidden, group=GROUP, is_float8=False, input_dtype="x"):
         self.kernel = kernel
+        self.input_dtype = input_dtype
         self.matrices = [Packed(bits, group, is_float8, *shape)
                          for shape in ((hidden, width), (hidden, width), (width, hidden))]
         self.bytes = sum(matrix.bytes for matrix in self.matrices)
@@ -69,7 +71,7 @@ class Quantized:
     def __call__(self, x, y):
         gate, up, down = self.matrices
         self.kernel.forward(x, gate.codes, gate.scales, None, up.codes, up.scales, None, down.codes, down.scales, None,
-                            y=y)
+                            y=y, input_dtype=self.input_dtype)
 
 
 class Read:
@@ -82,6 +84,13 @@ class Read:
     def __call__(self, x, y):
         count = self.data.numel()
         bare_read[(triton.cdiv(count, 8192),)](self.data, self.out, count, BLOCK=8192, num_warps=8)
+
+
+class W8A8(Quantized):
+    """FP8 activations too."""
+
+    def __init__(self, kernel, width, hidden, group):
+        super().__init__(kernel, 8, width, hidden, group, True, "float8_e4m3fn")
 
 
 class Eager:
@@ -132,6 +141,24 @@ class Scaled:
         y.copy_(self.product(*h8, 2))
 
 
+class ScaledAlone(Scaled):
+    """Its products alone, of numbers that were rounded before."""
+
+    def __init__(self, width, hidden):
+        super().__init__(width, hidden)
+        self.inputs = {}
+
+    def __call__(self, x, y):
+        if len(x) not in self.inputs:
+            hidden = self.weights[2][0].shape[0]
+            self.inputs = {len(x): [self.rounded(x), self.rounded(torch.randn(len(x), hidden, dtype=x.dtype,
+                                                                               device="cuda"))]}
+        x8, h8 = self.inputs[len(x)]
+        self.product(*x8, 0)
+        self.product(*x8, 1)
+        y.copy_(self.product(*h8, 2))
+
+
 def graph_of(calls, x, y):
     """One replay calls each twice."""
     def run():
@@ -159,19 +186,21 @@ def microseconds(graph, calls):
     return 1e3 * begin.elapsed_time(end) / (replays * 2 * calls)
 
 
-def measure(kernel, width, hidden, rows):
+def measure(kernel, width, hidden, rows, only):
     makers = {"int4": lambda: Quantized(kernel, 4, width, hidden), "int8": lambda: Quantized(kernel, 8, width, hidden),
               "e4m3": lambda: Quantized(kernel, 8, width, hidden, 0, True),
               "e4m3 blocks": lambda: Quantized(kernel, 8, width, hidden, GROUP, True),
+              "w8a8": lambda: W8A8(kernel, width, hidden, 0), "w8a8 blocks": lambda: W8A8(kernel, width, hidden, GROUP),
               "bfloat16": lambda: Eager(width, hidden), "tinygemm": lambda: Tinygemm(width, hidden),
-              "scaled_mm": lambda: Scaled(width, hidden)}
+              "scaled_mm": lambda: Scaled(width, hidden), "scaled_mm alone": lambda: ScaledAlone(width, hidden)}
     contenders, why = {}, {}
-    for name, maker in makers.items():
+    for name in only or makers:
+        maker = makers[name]
         try:
             contenders[name] = [maker() for _ in range(SETS)]
         except RuntimeError as error:
             why[name] = str(error).splitlines()[0][:120]
-    ours = ("int4", "int8", "e4m3", "e4m3 blocks")
+    ours = [name for name, calls in contenders.items() if isinstance(calls[0], Quantized)]
     for name in ours:
         size = contenders[name][0].bytes
         contenders[f"read {name}"] = [Read(size) for _ in range(SETS)]
@@ -207,7 +236,9 @@ def main():
     parser.add_argument("--commit", required=True)
     parser.add_argument("--rows", default=",".join(map(str, ROWS)))
     parser.add_argument("--shapes", default=",".join(f"{width}x{hidden}" for width, hidden in SHAPES))
+    parser.add_argument("--only", help="contenders, with commas between; default: all")
     arguments = parser.parse_args()
+    only = arguments.only.split(",") if arguments.only else None
     kernel = kiln.get_kernel("quantized-mlp", 1, device="cuda")
     result = {"schema": "quantized-mlp.bench/1", "gpu": torch.cuda.get_device_name(), "variant": kernel.variant,
               "dtype": "bfloat16", "group": GROUP, "torch": torch.__version__, "commit": arguments.commit,
@@ -215,7 +246,7 @@ def main():
     with torch.cuda.stream(torch.cuda.Stream()):
         for shape in arguments.shapes.split(","):
             width, hidden = map(int, shape.split("x"))
-            result["results"] += measure(kernel, width, hidden, [int(each) for each in arguments.rows.split(",")])
+            result["results"] += measure(kernel, width, hidden, [int(each) for each in arguments.rows.split(",")], only)
             arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
             torch.cuda.empty_cache()
 

@@ -34,12 +34,14 @@ struct ProductArguments {
   int row_tiles;
   int depth_tiles;
   int groups;
-  int shift;            // column k is in group k >> shift
-  int bfloat16_scales;  // else float16; codes of e4m3 have fp32
-  int aligned;          // k is a multiple of 8, a 16-byte aligned
-  int paired;           // n is even, out 4-byte aligned
-  int splits;           // tiled, wide: parts of k
-  int out_tiles;        // wide and gated: tiles of 64 columns that out has
+  int shift;                  // column k is in group k >> shift
+  int bfloat16_scales;        // else float16; codes of e4m3 have fp32
+  int aligned;                // k is a multiple of 8, a 16-byte aligned
+  int paired;                 // n is even, out 4-byte aligned
+  int splits;                 // tiled, wide: parts of k
+  int out_tiles;              // wide and gated: tiles of 64 columns that out has
+  const float* token_scales;  // wide with e4m3: of a, as ArrangeArguments has them
+  float* out_scales;          // the same of out, gated
   gated_mlp::Gating gating;
 };
 
@@ -96,7 +98,27 @@ KILN_INDEX int wide_byte(int row, int place) {
   return row * 128 + ((place / 8 ^ row % 8) * 16) + place % 8 * 2;
 }
 
-// x [m, k] -> blocks of kWideBlock tokens by kTileDepth.
+// Wide with activations of e4m3: a stage has two tiles of k, a block of kFloat8Block.
+constexpr int kWide8BlockBytes = kWideBlock * 2 * kTileDepth;
+constexpr int wide8_stage_bytes(int token_blocks) {
+  return token_blocks * (kWide8BlockBytes + kWideBlock * 4) + kWideRowTiles * 4 * kStepBytes;
+}
+// Stages begin where wgmma's swizzle does.
+constexpr int wide8_stage_step(int token_blocks) {
+  return (wide8_stage_bytes(token_blocks) + 1023) / 1024 * 1024;
+}
+constexpr int wide8_stages(int token_blocks) {
+  return 225 * 1024 / wide8_stage_step(token_blocks);
+}
+constexpr int wide8_bytes(int token_blocks) {
+  return 1024 + wide8_stages(token_blocks) * (wide8_stage_step(token_blocks) + 16);
+}
+// Byte `place` of line `row` of a block.
+KILN_INDEX int wide8_byte(int row, int place) {
+  return row * 128 + ((place / 16 ^ row % 8) * 16) + place % 16;
+}
+
+// x [m, k] -> blocks of kWideBlock tokens by kTileDepth, or by kFloat8Block of e4m3.
 struct ArrangeArguments {
   const void* x;
   void* to;
@@ -104,7 +126,8 @@ struct ArrangeArguments {
   long long k;
   long long blocks;
   long long depth_tiles;
-  int paired;  // k is even, x 4-byte aligned
+  int paired;     // k is even, x 4-byte aligned
+  float* scales;  // of e4m3: [blocks][blocks of k][kWideBlock]
 };
 
 struct PackCodesArguments {

@@ -18,6 +18,7 @@
 #include "cpu/vector.hpp"
 #include "cpu_amx.hpp"
 #include "cpu_dots.hpp"
+#include "cpu_float8.hpp"
 #include "cpu_lines.hpp"
 
 namespace kiln::package {
@@ -269,6 +270,7 @@ struct Block {
         to[k / kTileDepth * kTileDepth + place.of[k % kTileDepth + i]] = values[i];
       }
     }
+    if (rounds_activations(call)) round_row<T>(to, x_floats(call));
     // What exceeds the tiles of gate's rows.
     float* const end = h + (token + 1) * h_floats(call);
     for (float* at = end - (h_floats(call) > 0 ? kTileDepth : 0); at < end; ++at) *at = 0;
@@ -298,6 +300,10 @@ struct Block {
     });
   }
 
+  void round_hidden(int64_t token) const {
+    round_row<T>(h + token * h_floats(call), h_floats(call));
+  }
+
   void compute_y(int64_t row_tile) const {
     float sums[kBlock][kTileRows];
     Product{mlp.down, real_of(call.down_scales.dtype)}.multiply(row_tile, h, tokens, sums);
@@ -319,6 +325,9 @@ void run(const ForwardArguments& call, const Mlp& mlp) {
       const Block<T> block{call, mlp, first, left < kBlock ? left : kBlock, x, h};
       team.for_each_item(block.tokens, [&](int64_t token) { block.read(token); });
       team.for_each_item(call.HR, [&](int64_t tile) { block.compute_hidden(tile); });
+      if (rounds_activations(call)) {
+        team.for_each_item(block.tokens, [&](int64_t token) { block.round_hidden(token); });
+      }
       team.for_each_item(call.DR, [&](int64_t tile) { block.compute_y(tile); });
     }
   });

@@ -21,6 +21,7 @@
 #include "cpu/amx_tile.hpp"
 #include "cpu/gate.hpp"
 #include "cpu/threads.hpp"
+#include "cpu_float8.hpp"
 #include "cpu_operands.hpp"
 
 namespace quantized_mlp::cpu {
@@ -73,6 +74,15 @@ struct Tokens {
         at(token, c / kPairs) + row_of_pair(codes, static_cast<int>(c % kPairs)) * 2 * kAmxSide;
     store_pairs(to, even, odd);
     if (parts == 2) store_pairs(to + part_values(), rest_of(even), rest_of(odd));
+  }
+
+  // The 16 tokens of a panel, as FP8.
+  template <class T>
+  void round(int64_t token) const {
+    for (int64_t i = 0; i < kAmxSide; ++i) {
+      round_pairs<T>({at(token, 0) + 2 * i, 2 * kAmxSide, kAmxSide * kDepth, part_values()},
+                     operands);
+    }
   }
 
   // `count` rows of x, of `width` values.
@@ -306,6 +316,7 @@ struct AmxBlock {
       const int64_t token = panel * kAmxSide;
       x.pack(token, static_cast<const T*>(call.x.data) + (first + token) * call.D,
              smaller(count - token, kAmxSide), call.D);
+      if (rounds_activations(call)) x.template round<T>(token);
       for (int64_t c = call.HR * kTileRows / 2; c < h.operands * kDepth / 2; ++c) {
         h.write(token, c, Floats{}, Floats{});
       }
@@ -321,6 +332,10 @@ struct AmxBlock {
         }
       });
     });
+    if (rounds_activations(call)) {
+      team.for_each_item(parts_of(count, kAmxSide),
+                         [&](int64_t panel) { h.template round<T>(panel * kAmxSide); });
+    }
     for_each_item(
         h.operands, parts_of(call.DR, 2), [&](int64_t item, int64_t token, int64_t tokens) {
           Sums sums;

@@ -11,6 +11,7 @@
 #if defined(__AVX512BF16__)
 #include "cpu/gate.hpp"
 #include "cpu/threads.hpp"
+#include "cpu_float8.hpp"
 #include "cpu_operands.hpp"
 
 namespace quantized_mlp::cpu {
@@ -30,6 +31,11 @@ struct DotToken {
   void write(int64_t k, Floats values) const {
     write_part(data, k, values);
     if (parts == 2) write_part(data + operands * kPairs, k, rest_of(values));
+  }
+
+  template <class T>
+  void round() const {
+    round_pairs<T>({reinterpret_cast<Bfloat16*>(data), 2, kDepth, operands * kDepth}, operands);
   }
 
  private:
@@ -107,6 +113,7 @@ struct DotCall {
     for (int64_t k = 0; k < x.operands * kDepth; k += kLanes) {
       x.write(k, k < call.D ? load_up_to(from + k, call.D - k) : Floats{});
     }
+    if (rounds_activations(call)) x.template round<T>();
     for (int64_t k = mlp.hidden; k < h.operands * kDepth; k += kLanes) h.write(k, Floats{});
   }
 
@@ -147,6 +154,7 @@ void forward_by_dots(const ForwardArguments& call, const Mlp& mlp) {
   run_team(threads_for(worth_of(call, 1), items, call.threads), [&](Team& team) {
     team.for_each_item(1, [&](int64_t) { all.read(); });
     team.for_each_item(call.HR, [&](int64_t tile) { all.compute_hidden(tile); });
+    if (rounds_activations(call)) team.for_each_item(1, [&](int64_t) { h.template round<T>(); });
     team.for_each_item(call.DR, [&](int64_t tile) { all.compute_y(tile); });
   });
 }

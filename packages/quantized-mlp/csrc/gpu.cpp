@@ -5,22 +5,28 @@
 //   workspace of forward    h [M, 16 HR] in the dtype of x | where plan.h splits down's k: its sums
 //                           [splits, M, D], fp32
 //   of the wide kernels     x, then h, as blocks of 64 tokens and 64 columns | the same sums
+//   activations of e4m3     of wide8 x, then h, as blocks of 64 tokens and 128 columns | the same
+//                           sums | the scales of x, then of h; else x and h in x's dtype, rounded
 #include <kiln/sdk/device.hpp>
 
 #include <algorithm>
 
 #include "arguments.h"
+#include "float8.h"
 #include "package.gen.hpp"
 #include "plan.h"
 #include "shapes.hpp"
 
 namespace kiln::sdk {
 
-#define KILN_DECODE(name, bits, matrices)                                                          \
-  KernelSpec{"smxx_decode", "decode_" name "_x1", quantized_mlp::decode_bytes(matrices, bits, 1)}, \
-      KernelSpec {                                                                                 \
-    "smxx_decode", "decode_" name "_x2", quantized_mlp::decode_bytes(matrices, bits, 2)            \
+// For one and two tiles or blocks of tokens.
+#define KILN_TWO(image, name, bytes_of_one, bytes_of_two)   \
+  KernelSpec{image, name "_x1", bytes_of_one}, KernelSpec { \
+    image, name "_x2", bytes_of_two                         \
   }
+#define KILN_DECODE(name, bits, matrices)                                                 \
+  KILN_TWO("smxx_decode", "decode_" name, quantized_mlp::decode_bytes(matrices, bits, 1), \
+           quantized_mlp::decode_bytes(matrices, bits, 2))
 #define KILN_DECODES(name, matrices)                                              \
   KILN_DECODE(name "_int4", 4, matrices), KILN_DECODE(name "_int8", 8, matrices), \
       KILN_DECODE(name "_e4m3", 8, matrices)
@@ -31,12 +37,15 @@ namespace kiln::sdk {
   }
 #define KILN_TILEDS(name) \
   KILN_TILED(name "_int4", 4), KILN_TILED(name "_int8", 8), KILN_TILED(name "_e4m3", 8)
-#define KILN_WIDE(name, bits)                                                                   \
-  KernelSpec{"sm90_wide", "wide_" name "_x1", quantized_mlp::wide_bytes(bits, 1)}, KernelSpec { \
-    "sm90_wide", "wide_" name "_x2", quantized_mlp::wide_bytes(bits, 2)                         \
-  }
+#define KILN_WIDE(name, bits)                                             \
+  KILN_TWO("sm90_wide", "wide_" name, quantized_mlp::wide_bytes(bits, 1), \
+           quantized_mlp::wide_bytes(bits, 2))
 #define KILN_WIDES(name) \
   KILN_WIDE(name "_int4", 4), KILN_WIDE(name "_int8", 8), KILN_WIDE(name "_e4m3", 8)
+#define KILN_WIDE8(name)                                               \
+  KILN_TWO("sm90_wide8", "wide8_" name, quantized_mlp::wide8_bytes(1), \
+           quantized_mlp::wide8_bytes(2))
+#define KILN_WIDES8(name) KILN_WIDE8(name "_rows"), KILN_WIDE8(name "_blocks")
 
 KernelList kernel_list() {
   static const KernelSpec kernels[] = {KILN_DECODES("gated_bf16", 2),
@@ -58,7 +67,15 @@ KernelList kernel_list() {
                                        KILN_WIDES("gated_bf16"),
                                        KILN_WIDES("gated_f16"),
                                        KILN_WIDES("plain_bf16"),
-                                       KILN_WIDES("plain_f16")};
+                                       KILN_WIDES("plain_f16"),
+                                       {"sm90_wide8", "arrange8_bf16", 0},  //
+                                       {"sm90_wide8", "arrange8_f16", 0},   //
+                                       KILN_WIDES8("gated_bf16"),
+                                       KILN_WIDES8("gated_f16"),
+                                       KILN_WIDES8("plain_bf16"),
+                                       KILN_WIDES8("plain_f16"),
+                                       {"smxx_tiled", "round8_bf16", 0},  //
+                                       {"smxx_tiled", "round8_f16", 0}};
   static_assert(sizeof(kernels) / sizeof(kernels[0]) == quantized_mlp::kKernels);
   return {kernels, quantized_mlp::kKernels};
 }
@@ -94,21 +111,38 @@ const void* data_or_null(const sdk::Tensor& tensor) {
   return tensor.present ? tensor.data : nullptr;
 }
 
-// Whether the wide kernels compute the call, where the GPU has them. They multiply whole numbers by
-// scales of x's dtype, codes of e4m3 by fp32.
-bool may_be_wide(const ForwardArguments& call) {
-  return call.batch_invariant == ForwardArguments::BatchInvariant::kNo &&
-         call.M > quantized_mlp::kMostDecoded &&
-         (call.gate_scales.dtype == call.x.dtype || call.gate_scales.dtype == sdk::DType::kFloat32);
+bool rounds_activations(const ForwardArguments& call) {
+  return call.input_dtype == ForwardArguments::InputDtype::kFloat8E4m3fn;
 }
 
-ProductPlan plan_gated(const ForwardArguments& call, bool is_wide) {
-  const bool invariant = call.batch_invariant == ForwardArguments::BatchInvariant::kYes;
-  return plan_product(true, call.M, call.HR, call.DK, invariant, is_wide);
+// Whether wide8 has the groups of a matrix: one of a whole row, or of 128.
+bool is_for_wide8(int64_t groups, int64_t tiles) {
+  return groups == 1 || groups == parts_of(tiles, 2);
 }
-ProductPlan plan_down(const ForwardArguments& call, bool is_wide) {
+
+// What computes many tokens, where the GPU has such kernels. Those of `wide` multiply whole numbers
+// by scales of x's dtype, codes of e4m3 by fp32.
+Road road_of(const ForwardArguments& call) {
+  if (call.batch_invariant == ForwardArguments::BatchInvariant::kYes ||
+      call.M <= quantized_mlp::kMostDecoded) {
+    return Road::kTiled;
+  }
+  if (rounds_activations(call)) {
+    return is_for_wide8(call.DG, call.DK) && is_for_wide8(call.HG, call.HK) ? Road::kWide8
+                                                                            : Road::kTiled;
+  }
+  return call.gate_scales.dtype == call.x.dtype || call.gate_scales.dtype == sdk::DType::kFloat32
+             ? Road::kWide
+             : Road::kTiled;
+}
+
+ProductPlan plan_gated(const ForwardArguments& call, Road many) {
   const bool invariant = call.batch_invariant == ForwardArguments::BatchInvariant::kYes;
-  return plan_product(false, call.M, call.DR, call.HK, invariant, is_wide);
+  return plan_product(true, call.M, call.HR, call.DK, invariant, many);
+}
+ProductPlan plan_down(const ForwardArguments& call, Road many) {
+  const bool invariant = call.batch_invariant == ForwardArguments::BatchInvariant::kYes;
+  return plan_product(false, call.M, call.DR, call.HK, invariant, many);
 }
 
 // Blocks of tokens that the wide kernels read and write.
@@ -122,24 +156,42 @@ struct Workspace {
   size_t x;  // 0
   size_t h;
   size_t sums;
+  size_t x_scales;
+  size_t h_scales;
   size_t end;
 };
 
-Workspace workspace_of(const ForwardArguments& call, bool is_wide) {
+Workspace workspace_of(const ForwardArguments& call, Road many) {
   Workspace at = {};
-  if (is_wide) {
-    const auto blocks = static_cast<size_t>(wide_blocks(call)) * quantized_mlp::kWideBlockBytes;
-    at.h = blocks * static_cast<size_t>(call.DK);
-    at.sums = at.h + blocks * static_cast<size_t>(call.HK);
+  const auto blocks = static_cast<size_t>(wide_blocks(call));
+  const auto x_blocks = blocks * static_cast<size_t>(parts_of(call.DK, 2));
+  const auto h_blocks = blocks * static_cast<size_t>(parts_of(call.HK, 2));
+  if (many == Road::kWide8) {
+    at.h = x_blocks * quantized_mlp::kWide8BlockBytes;
+    at.sums = at.h + h_blocks * quantized_mlp::kWide8BlockBytes;
+  } else if (many == Road::kWide) {
+    at.h = blocks * quantized_mlp::kWideBlockBytes * static_cast<size_t>(call.DK);
+    at.sums = at.h + blocks * quantized_mlp::kWideBlockBytes * static_cast<size_t>(call.HK);
   } else {
-    at.sums = (static_cast<size_t>(call.M * call.HR) * kTileRows * 2 + 255) / 256 * 256;
+    const auto bytes_of = [&](int64_t columns) {
+      return (static_cast<size_t>(call.M * columns) * 2 + 255) / 256 * 256;
+    };
+    at.h = rounds_activations(call) ? bytes_of(call.D) : 0;
+    at.sums = at.h + bytes_of(call.HR * kTileRows);
   }
-  const ProductPlan down = plan_down(call, is_wide);
-  at.end = at.sums;
+  const ProductPlan down = plan_down(call, many);
+  at.x_scales = at.sums;
   if (down.splits > 1) {
-    at.end +=
+    at.x_scales +=
         sizeof(float) * static_cast<size_t>(down.splits) * static_cast<size_t>(call.M * call.D);
   }
+  at.x_scales = (at.x_scales + 15) / 16 * 16;
+  at.h_scales = at.x_scales;
+  if (many == Road::kWide8) {
+    at.h_scales += x_blocks * quantized_mlp::kWideBlock * sizeof(float);
+  }
+  at.end = at.h_scales;
+  if (many == Road::kWide8) at.end += h_blocks * quantized_mlp::kWideBlock * sizeof(float);
   return at;
 }
 
@@ -185,7 +237,7 @@ int32_t launch(const sdk::OnDevice& gpu, const char* op, Product product, const 
                void* stream, kiln_error* error) {
   if (plan.row_blocks == 0 || product.arguments.n == 0) return KILN_OK;
   const bool is_deep = product.arguments.k > INT32_MAX / 2;
-  const bool is_wide = plan.road == Road::kWide;
+  const bool is_wide = plan.road == Road::kWide || plan.road == Road::kWide8;
   if (is_deep || (plan.road == Road::kTiled && plan.row_blocks > kMostBlocks) ||
       (is_wide && plan.token_blocks * plan.row_blocks > INT32_MAX)) {
     return sdk::fail(
@@ -204,7 +256,8 @@ int32_t launch(const sdk::OnDevice& gpu, const char* op, Product product, const 
       is_wide ? sdk::Grid{tokens * rows, 1, splits} : sdk::Grid{tokens, rows, splits};
   const uint32_t threads = is_wide ? quantized_mlp::kWideThreads : kThreads;
   const bool overlap = gpu.has(quantized_mlp::kKernelsWait);
-  const int kernel = kernel_of(plan, product.gated, product.float16, product.codes);
+  const int kernel =
+      kernel_of(plan, product.gated, product.float16, product.codes, product.arguments.groups > 1);
   const int32_t status = gpu.launch(kernel, {.grid = grid, .threads = threads, .overlap = overlap},
                                     stream, pointers, error);
   if (status != KILN_OK || product.arguments.parts == nullptr) return status;
@@ -224,6 +277,9 @@ Product gated_of(const ForwardArguments& call, const Mlp& mlp, const Workspace& 
   arguments.bias1 = data_or_null(call.up_bias);
   arguments.out = static_cast<char*>(call.workspace) + at.h;
   arguments.out_tiles = static_cast<int>(call.HK);
+  arguments.token_scales =
+      reinterpret_cast<const float*>(static_cast<char*>(call.workspace) + at.x_scales);
+  arguments.out_scales = reinterpret_cast<float*>(static_cast<char*>(call.workspace) + at.h_scales);
   arguments.m = call.M;
   arguments.n = mlp.hidden;
   arguments.k = call.D;
@@ -240,6 +296,8 @@ Product down_of(const ForwardArguments& call, const Mlp& mlp, const ProductPlan&
   ProductArguments& arguments = one.arguments;
   set_matrix(&arguments, mlp.down, mlp.down);
   arguments.a = static_cast<char*>(call.workspace) + at.h;
+  arguments.token_scales =
+      reinterpret_cast<const float*>(static_cast<char*>(call.workspace) + at.h_scales);
   arguments.bias0 = data_or_null(call.down_bias);
   arguments.residual = data_or_null(call.residual);
   arguments.out = call.y.data;
@@ -255,16 +313,25 @@ Product down_of(const ForwardArguments& call, const Mlp& mlp, const ProductPlan&
   return one;
 }
 
+bool is_float16(const ForwardArguments& call) {
+  return call.x.dtype == sdk::DType::kFloat16;
+}
+
 // x as the wide kernels read it, at the beginning of the workspace.
-int32_t arrange(const sdk::OnDevice& gpu, const ForwardArguments& call, kiln_error* error) {
-  ArrangeArguments arguments{call.x.data,
-                             call.workspace,
-                             call.M,
-                             call.D,
-                             wide_blocks(call),
-                             call.DK,
-                             call.D % 2 == 0 && is_aligned(call.x.data, 4) ? 1 : 0};
-  const int64_t threads = arguments.blocks * arguments.depth_tiles * quantized_mlp::kWideBlock * 8;
+int32_t arrange(const sdk::OnDevice& gpu, const ForwardArguments& call, Road many,
+                const Workspace& at, kiln_error* error) {
+  ArrangeArguments arguments{
+      call.x.data,
+      call.workspace,
+      call.M,
+      call.D,
+      wide_blocks(call),
+      call.DK,
+      call.D % 2 == 0 && is_aligned(call.x.data, 4) ? 1 : 0,
+      reinterpret_cast<float*>(static_cast<char*>(call.workspace) + at.x_scales)};
+  const int64_t blocks_of_k =
+      many == Road::kWide8 ? parts_of(arguments.depth_tiles, 2) : arguments.depth_tiles;
+  const int64_t threads = arguments.blocks * blocks_of_k * quantized_mlp::kWideBlock * 8;
   if (threads == 0) return KILN_OK;
   const int64_t blocks = parts_of(threads, kThreads);
   if (blocks > INT32_MAX) {
@@ -274,7 +341,30 @@ int32_t arrange(const sdk::OnDevice& gpu, const ForwardArguments& call, kiln_err
                      arguments.m, arguments.k);
   }
   void* pointers[] = {&arguments};
-  return gpu.launch(quantized_mlp::kArrange,
+  const int kernel = many == Road::kWide8 ? quantized_mlp::kArrange8 + (is_float16(call) ? 1 : 0)
+                                          : quantized_mlp::kArrange;
+  return gpu.launch(kernel,
+                    {.grid = {static_cast<uint32_t>(blocks)},
+                     .threads = kThreads,
+                     .overlap = gpu.has(quantized_mlp::kKernelsWait)},
+                    call.stream, pointers, error);
+}
+
+// [M, columns] in x's dtype, rounded to numbers of e4m3.
+int32_t round8(const sdk::OnDevice& gpu, const ForwardArguments& call, const void* from, void* to,
+               int64_t columns, kiln_error* error) {
+  ArrangeArguments arguments{from, to, call.M, columns, 0, 0, 0, nullptr};
+  const int64_t threads = call.M * parts_of(columns, quantized_mlp::kFloat8Block) * 32;
+  const int64_t blocks = parts_of(threads, kThreads);
+  if (blocks == 0) return KILN_OK;
+  if (blocks > INT32_MAX) {
+    return sdk::fail(error, KILN_UNSUPPORTED,
+                     "forward: [%lld, %lld] activations need more CTAs than a grid has; split x "
+                     "into several calls",
+                     arguments.m, arguments.k);
+  }
+  void* pointers[] = {&arguments};
+  return gpu.launch(quantized_mlp::kRound8 + (is_float16(call) ? 1 : 0),
                     {.grid = {static_cast<uint32_t>(blocks)},
                      .threads = kThreads,
                      .overlap = gpu.has(quantized_mlp::kKernelsWait)},
@@ -299,8 +389,7 @@ int32_t launch_pack(const sdk::OnDevice& gpu, int kernel, int64_t items, void* a
 }  // namespace
 
 size_t forward_workspace_bytes(const ForwardArguments& call) {
-  const size_t tiled = workspace_of(call, false).end;
-  return may_be_wide(call) ? std::max(tiled, workspace_of(call, true).end) : tiled;
+  return std::max(workspace_of(call, Road::kTiled).end, workspace_of(call, road_of(call)).end);
 }
 
 int32_t forward(const ForwardArguments& call, kiln_error* error) {
@@ -313,18 +402,29 @@ int32_t forward(const ForwardArguments& call, kiln_error* error) {
   sdk::OnDevice gpu;
   status = gpu.enter(call.device, error);
   if (status != KILN_OK) return status;
-  const bool is_wide = may_be_wide(call) && gpu.has(quantized_mlp::kArrange);
-  const Workspace at = workspace_of(call, is_wide);
-  Product gated = gated_of(call, mlp, at);
-  if (is_wide) {
-    status = arrange(gpu, call, error);
-    gated.arguments.a = call.workspace;
+  Road many = road_of(call);
+  if (!gpu.has(many == Road::kWide8 ? quantized_mlp::kArrange8 : quantized_mlp::kArrange)) {
+    many = Road::kTiled;
   }
+  const Workspace at = workspace_of(call, many);
+  char* const workspace = static_cast<char*>(call.workspace);
+  const bool rounds = rounds_activations(call) && many != Road::kWide8;
+  Product gated = gated_of(call, mlp, at);
+  if (many != Road::kTiled) {
+    status = arrange(gpu, call, many, at, error);
+  } else if (rounds) {
+    status = round8(gpu, call, call.x.data, workspace, call.D, error);
+    gated.arguments.aligned = call.D % 8 == 0 ? 1 : 0;
+  }
+  if (many != Road::kTiled || rounds) gated.arguments.a = workspace;
   if (status == KILN_OK) {
-    status = launch(gpu, "forward", gated, plan_gated(call, is_wide), call.stream, error);
+    status = launch(gpu, "forward", gated, plan_gated(call, many), call.stream, error);
+  }
+  if (status == KILN_OK && rounds) {
+    status = round8(gpu, call, workspace + at.h, workspace + at.h, mlp.hidden, error);
   }
   if (status != KILN_OK) return status;
-  const ProductPlan down = plan_down(call, is_wide);
+  const ProductPlan down = plan_down(call, many);
   return launch(gpu, "forward", down_of(call, mlp, down, at), down, call.stream, error);
 }
 

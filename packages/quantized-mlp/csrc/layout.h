@@ -92,6 +92,11 @@ KILN_INDEX int column_of_place(int place) {
   return place / 32 * 32 + place % 8 / 2 * 8 + place / 16 % 2 * 4 + place / 8 % 2 * 2 + place % 2;
 }
 
+// The same where numbers have 8 bits: each 32 of a block of 128 are one instruction's.
+KILN_INDEX int float8_place(int k) {
+  return k / 32 * 32 + k % 8 / 4 * 16 + k % 32 / 8 * 4 + k % 4;
+}
+
 // Of a row's scale among the 16 of a tile's group.
 KILN_INDEX int scale_place(int row) {
   return row % 8 * 2 + row % 16 / 8;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plan: which kernels a call of forward launches. Pure: of extents, and of whether the GPU has the
-// wide kernels; the workspace has room for either plan, so that it is known before a GPU is.
+// Plan: which kernels a call of forward launches. Pure: of extents, and of which kernels for many
+// tokens the GPU has; the workspace has room for either plan, so that it is known before a GPU is.
 #pragma once
 
 #include <stdint.h>
@@ -12,7 +12,8 @@ namespace quantized_mlp {
 
 // Kernel numbers, in the order of gpu.cpp's list: decode [gated, plain][bf16, f16][Codes][8, 16
 // tokens], tiled [gated, plain][bf16, f16][Codes], the others, and wide [gated, plain][bf16,
-// f16][Codes][64, 128 tokens].
+// f16][Codes][64, 128 tokens], wide8 [gated, plain][bf16, f16][scales of rows, of blocks][64, 128
+// tokens].
 inline constexpr int kCodes = 3;
 inline constexpr int kTiledKernels = 4 * kCodes * 2;
 inline constexpr int kFinish = kTiledKernels + 4 * kCodes;  // bf16, f16
@@ -23,9 +24,12 @@ inline constexpr int kUnpackGroups = kFinish + 5;
 inline constexpr int kKernelsWait = kFinish + 6;
 inline constexpr int kArrange = kFinish + 7;
 inline constexpr int kWideKernels = kFinish + 8;
-inline constexpr int kKernels = kWideKernels + 4 * kCodes * 2;
+inline constexpr int kArrange8 = kWideKernels + 4 * kCodes * 2;  // bf16, f16
+inline constexpr int kWide8Kernels = kArrange8 + 2;
+inline constexpr int kRound8 = kWide8Kernels + 4 * 2 * 2;  // bf16, f16
+inline constexpr int kKernels = kRound8 + 2;
 
-enum class Road { kDecode, kTiled, kWide };
+enum class Road { kDecode, kTiled, kWide, kWide8 };
 
 struct ProductPlan {
   Road road;
@@ -49,9 +53,10 @@ inline int wide_tiles(int64_t m, int64_t row_tiles, bool gated) {
                                                                                                : 2;
 }
 
-// m tokens by `row_tiles` of each matrix and `depth_tiles` of k.
+// m tokens by `row_tiles` of each matrix and `depth_tiles` of k; `many`: how many tokens are
+// multiplied.
 inline ProductPlan plan_product(bool gated, int64_t m, int64_t row_tiles, int64_t depth_tiles,
-                                bool invariant, bool is_wide) {
+                                bool invariant, Road many) {
   constexpr int64_t kCtasWanted = 128;  // of a GPU with about as many multiprocessors
   constexpr int64_t kLeastTiles = 8;    // of k, that a part should have
   if (invariant || m <= kMostDecoded) {
@@ -59,9 +64,8 @@ inline ProductPlan plan_product(bool gated, int64_t m, int64_t row_tiles, int64_
     return {Road::kDecode, tiles, parts_of(m, 8 * tiles), row_tiles, 1};
   }
   static_assert(kTiledTokens == kWideBlock && 2 * kTiledWarps == kWideRowTiles);
-  const int token_tiles = is_wide ? wide_tiles(m, row_tiles, gated) : 1;
-  ProductPlan plan{is_wide ? Road::kWide : Road::kTiled, token_tiles,
-                   parts_of(m, kWideBlock * token_tiles),
+  const int token_tiles = many != Road::kTiled ? wide_tiles(m, row_tiles, gated) : 1;
+  ProductPlan plan{many, token_tiles, parts_of(m, kWideBlock * token_tiles),
                    parts_of(row_tiles, gated ? kTiledWarps : 2 * kTiledWarps), 1};
   const int64_t ctas = plan.token_blocks * plan.row_blocks;
   if (gated || ctas == 0 || ctas >= kCtasWanted) return plan;
@@ -71,7 +75,12 @@ inline ProductPlan plan_product(bool gated, int64_t m, int64_t row_tiles, int64_
   return plan;
 }
 
-inline int kernel_of(const ProductPlan& plan, bool gated, bool float16, Codes codes) {
+inline int kernel_of(const ProductPlan& plan, bool gated, bool float16, Codes codes,
+                     bool has_groups) {
+  if (plan.road == Road::kWide8) {
+    const int type = (gated ? 0 : 2) + (float16 ? 1 : 0);
+    return kWide8Kernels + (type * 2 + (has_groups ? 1 : 0)) * 2 + plan.token_tiles - 1;
+  }
   const int row = ((gated ? 0 : 2) + (float16 ? 1 : 0)) * kCodes + static_cast<int>(codes);
   if (plan.road == Road::kWide) return kWideKernels + row * 2 + plan.token_tiles - 1;
   if (plan.road == Road::kTiled) return kTiledKernels + row;

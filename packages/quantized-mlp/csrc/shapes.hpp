@@ -170,6 +170,13 @@ inline int32_t check_mlp(const kiln::package::ForwardArguments& call, Mlp* mlp, 
   int32_t status = check_matrix({op, "gate", call.gate, call.gate_scales, call.gate_zeros},
                                 mlp->hidden, call.D, &mlp->gate, error);
   if (status != KILN_OK) return status;
+  if (call.input_dtype == kiln::package::ForwardArguments::InputDtype::kFloat8E4m3fn &&
+      mlp->gate.kind != Codes::kE4m3) {
+    return sdk::fail(error, KILN_INVALID_ARGUMENT,
+                     "%s: input_dtype is float8_e4m3fn, and gate is uint8; expected float8_e4m3fn "
+                     "weights, or input_dtype x",
+                     op);
+  }
   status = check_matrix({op, "up", call.up, call.up_scales, call.up_zeros}, mlp->hidden, call.D,
                         &mlp->up, error);
   if (status != KILN_OK) return status;

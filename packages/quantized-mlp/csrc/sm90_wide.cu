@@ -10,8 +10,8 @@
 //
 //   threads of a CTA    role
 //   warps 0 to 7        two warpgroups of consumers
-//   warp 8              the producer: a lane for each row tile, and one for each block of tokens
-//   warps 9 to 11       nothing: registers are given up by whole warpgroups
+//   warps 8 to 11       producers: a thread of each copies four row tiles, and some a block of
+//                       tokens
 //
 //   tokens in memory    blocks of 64 tokens x 64 k, as a stage has them: [block][tile of k], 64
 //                       lines of 128 bytes in wgmma's swizzle, in which k has the order that a
@@ -24,36 +24,10 @@
 //   it is free          when each consumer's warp has said so on empty, after its last wgmma there
 //   h                   registers -> the first stages' memory, once all have been read -> a bulk
 //                       copy a block and tile of k
-#include "dequantize.cuh"
-#include "outputs.cuh"
-#include "overlap.cuh"
-#include "sm90/sm90_ptx.cuh"
-#include "sm90/sm90_wgmma.cuh"
+#include "kernels.cuh"
+#include "sm90_wide.cuh"
 
 namespace quantized_mlp {
-
-constexpr int kWideProducerRegisters = 40;
-constexpr int kWideConsumerRegisters = 232;
-
-using gated_mlp::barrier_arrive;
-using gated_mlp::barrier_wait;
-
-__device__ __forceinline__ void copy_bulk(unsigned shared, const void* global, unsigned bytes,
-                                          unsigned barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(shared),
-      "l"(global), "r"(bytes), "r"(barrier)
-      : "memory");
-}
-__device__ __forceinline__ void store_bulk(void* global, unsigned shared, unsigned bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global),
-               "r"(shared), "r"(bytes)
-               : "memory");
-}
-__device__ __forceinline__ void sync_consumers() {
-  asm volatile("bar.sync 1, 256;" ::: "memory");
-}
 
 // sums += A B^T, A in registers as mma.sync has it.
 #define KILN_WIDE(columns, type, a_number, a_next, a_third, a_last, b_number)             \
@@ -91,12 +65,25 @@ struct WideGroups<Codes::kE4m3> {
 };
 
 template <class Element, Codes kCodes, bool kGated, int kTokenBlocks>
-struct Wide {
-  static constexpr int kPanels = 2;
+struct Wide : WidePlace<kGated, kTokenBlocks> {
+  using Base = WidePlace<kGated, kTokenBlocks>;
+  using Base::first;
+  using Base::kPanels;
+  using Base::kTokens;
+  using Base::lane;
+  using Base::last;
+  using Base::p;
+  using Base::readable;
+  using Base::row_block;
+  using Base::row_tile;
+  using Base::shared;
+  using Base::token_block;
+  using Base::warp;
+  using typename Base::Sums;
+
   static constexpr int kBits = bits_of(kCodes);
   static constexpr bool kIsE4m3 = kCodes == Codes::kE4m3;
   using Groups = WideGroups<kCodes>;
-  static constexpr int kTokens = kTokenBlocks * kWideBlock;
   static constexpr int kLoads = kBits / 4;
   static constexpr int kCodeBytes = kLoads * kStepBytes;
   static constexpr int kXBytes = kTokenBlocks * kWideBlockBytes;
@@ -104,42 +91,9 @@ struct Wide {
   static constexpr int kStages = wide_stages(kBits, kTokenBlocks);
   static_assert(kStageBytes == kXBytes + kWideRowTiles * kCodeBytes);
 
-  const ProductArguments& p;
-  unsigned shared;
-  int warp;
-  int lane;
-  int row_block;
-  int token_block;
-  int first;  // tiles of k [first, last)
-  int last;
-
   __device__ __forceinline__ Wide(const ProductArguments& a_p, unsigned a_shared)
-      : p(a_p),
-        shared(a_shared),
-        warp(static_cast<int>(gated_mlp::warp_number())),
-        lane(static_cast<int>(threadIdx.x) & 31) {
-    const auto rows = static_cast<unsigned>(parts_of(p.row_tiles, row_tiles_of()));
-    const unsigned tokens = gridDim.x / rows;
-    const gated_mlp::TilePosition at =
-        gated_mlp::tile_position(blockIdx.x, rows, tokens, kWidePanel);
-    row_block = static_cast<int>(at.row);
-    token_block = static_cast<int>(at.column) * kTokenBlocks;
-    const int tiles = (p.depth_tiles + p.splits - 1) / p.splits;
-    first = static_cast<int>(blockIdx.z) * tiles;
-    last = first + tiles < p.depth_tiles ? first + tiles : p.depth_tiles;
-  }
+      : Base(a_p, a_shared, 1) {}
 
-  // Of each matrix.
-  __device__ __forceinline__ static constexpr int row_tiles_of() {
-    return kGated ? kWideRowTiles / 2 : kWideRowTiles;
-  }
-  // The row tile that consumer warp `of` has in a panel.
-  __device__ __forceinline__ int row_tile(int of, int panel) const {
-    return kGated ? row_block * 8 + of : row_block * 16 + of / 4 * 8 + panel * 4 + of % 4;
-  }
-  __device__ __forceinline__ int readable(int tile) const {
-    return tile < p.row_tiles ? tile : p.row_tiles - 1;
-  }
   __device__ __forceinline__ unsigned stage_at(unsigned stage) const {
     return shared + stage * kStageBytes;
   }
@@ -164,35 +118,34 @@ struct Wide {
     __syncthreads();
   }
 
-  __device__ __forceinline__ void produce() const {
-    const int of = lane / 2 % 8;
-    const int panel = lane % 2;
-    const unsigned char* from = nullptr;
-    long long stride = 0;
-    unsigned to = 0;
-    unsigned bytes = 0;
-    if (lane < kWideRowTiles) {
-      const int tile = readable(row_tile(of, panel));
-      from =
-          p.b[kGated ? panel : 0].codes + static_cast<long long>(tile) * p.depth_tiles * kCodeBytes;
-      stride = kCodeBytes;
-      to = codes_at(of, panel);
-      bytes = kCodeBytes;
-    } else if (lane < kWideRowTiles + kTokenBlocks) {
-      const int block = lane - kWideRowTiles;
-      from = static_cast<const unsigned char*>(p.a) +
-             static_cast<long long>(token_block + block) * p.depth_tiles * kWideBlockBytes;
-      stride = kWideBlockBytes;
-      to = static_cast<unsigned>(block * kWideBlockBytes);
-      bytes = kWideBlockBytes;
-    }
+  // Four warps share out the copies of a stage, and one thread of each issues them.
+  __device__ __forceinline__ void produce(int by) const {
+    if (!gated_mlp::elect_one()) return;
+    const auto* const tokens =
+        static_cast<const unsigned char*>(p.a) +
+        static_cast<long long>(token_block + by) * p.depth_tiles * kWideBlockBytes;
     gated_mlp::Ring<kStages> ring;
     for (int tile = first; tile < last; ++tile) {
+      const unsigned to = stage_at(ring.stage);
       barrier_wait(empty(ring.stage), ring.parity ^ 1);
-      if (lane == 0) gated_mlp::barrier_expect(full(ring.stage), kStageBytes);
-      __syncwarp();
-      if (bytes != 0) {
-        copy_bulk(stage_at(ring.stage) + to, from + tile * stride, bytes, full(ring.stage));
+      if (by == 0) gated_mlp::barrier_expect(full(ring.stage), kStageBytes);
+      if (by < kTokenBlocks) {
+        copy_bulk(to + static_cast<unsigned>(by * kWideBlockBytes),
+                  tokens + static_cast<long long>(tile) * kWideBlockBytes, kWideBlockBytes,
+                  full(ring.stage));
+      }
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int of = half * 4 + by;
+#pragma unroll
+        for (int panel = 0; panel < kPanels; ++panel) {
+          copy_bulk(
+              to + codes_at(of, panel),
+              p.b[kGated ? panel : 0].codes +
+                  (static_cast<long long>(readable(row_tile(of, panel))) * p.depth_tiles + tile) *
+                      kCodeBytes,
+              kCodeBytes, full(ring.stage));
+        }
       }
       ring.next();
     }
@@ -265,7 +218,6 @@ struct Wide {
     }
   }
 
-  using Sums = float[kPanels][kTokens / 2];
   using Numbers = unsigned[kPanels][4][4];  // of a tile
 
   __device__ __forceinline__ static void hold_all(Sums& sums) {
@@ -394,33 +346,6 @@ struct Wide {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
   }
-
-  __device__ __forceinline__ void store_plain(const float (&sums)[kPanels][kTokens / 2]) const {
-    const bool odd_row = lane / 4 % 2 != 0;
-    const int part = static_cast<int>(blockIdx.z);
-#pragma unroll
-    for (int n = 0; n < kTokens / 8; ++n) {
-#pragma unroll
-      for (int i = 0; i < kPanels; ++i) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int at = 4 * n + 2 * half;
-          const float2 both = turned(sums[i][at], sums[i][at + 1], odd_row);
-          const int tile = row_tile(warp, i);
-          const long long token = static_cast<long long>(token_block) * kWideBlock + n * 8 +
-                                  lane % 4 * 2 + (odd_row ? 1 : 0);
-          const long long column =
-              static_cast<long long>(tile) * kTileRows + half * 8 + lane / 8 * 2;
-          if (tile >= p.row_tiles) continue;
-          if (p.parts != nullptr) {
-            store_part(p, part, token, column, both);
-          } else {
-            finish<Element, false>(p, token, column, both, {});
-          }
-        }
-      }
-    }
-  }
 };
 
 template <class Element, Codes kCodes, bool kGated, int kTokenBlocks>
@@ -433,16 +358,16 @@ __device__ __forceinline__ void wide(const ProductArguments& p) {
   gated_mlp::let_next_kernel_start();
   if (one.warp >= kWideConsumers) {
     gated_mlp::give_registers<kWideProducerRegisters>();
-    if (one.warp == kWideConsumers) one.produce();
+    one.produce(one.warp - kWideConsumers);
     return;
   }
   gated_mlp::take_registers<kWideConsumerRegisters>();
-  float sums[One::kPanels][One::kTokens / 2] = {};
+  typename One::Sums sums = {};
   one.consume(sums);
   if constexpr (kGated) {
     one.store_hidden(sums);
   } else {
-    one.store_plain(sums);
+    one.template store_plain<Element>(sums);
   }
 }
 
@@ -477,20 +402,4 @@ extern "C" __global__ void __launch_bounds__(256)
                             wide_byte(row, chunk * 8)) = {words[0], words[1], words[2], words[3]};
 }
 
-#define KILN_WIDE_KERNEL(name, Element, codes, kind, gated, blocks)            \
-  extern "C" __global__ void __launch_bounds__(kWideThreads, 1)                \
-      name##_##codes##_x##blocks(const __grid_constant__ ProductArguments p) { \
-    wide<Element, Codes::kind, gated, blocks>(p);                              \
-  }
-#define KILN_WIDE_KERNELS(name, Element, gated)          \
-  KILN_WIDE_KERNEL(name, Element, int4, kInt4, gated, 1) \
-  KILN_WIDE_KERNEL(name, Element, int4, kInt4, gated, 2) \
-  KILN_WIDE_KERNEL(name, Element, int8, kInt8, gated, 1) \
-  KILN_WIDE_KERNEL(name, Element, int8, kInt8, gated, 2) \
-  KILN_WIDE_KERNEL(name, Element, e4m3, kE4m3, gated, 1) \
-  KILN_WIDE_KERNEL(name, Element, e4m3, kE4m3, gated, 2)
-
-KILN_WIDE_KERNELS(wide_gated_bf16, Bfloat16, true)
-KILN_WIDE_KERNELS(wide_gated_f16, Float16, true)
-KILN_WIDE_KERNELS(wide_plain_bf16, Bfloat16, false)
-KILN_WIDE_KERNELS(wide_plain_f16, Float16, false)
+KILN_PRODUCTS(wide, (kWideThreads, 1))

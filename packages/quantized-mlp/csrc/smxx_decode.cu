@@ -28,6 +28,7 @@
 //
 // The offset that the numbers keep is taken off with the sum of x, a third product: RawNumbers.
 #include "dequantize.cuh"
+#include "kernels.cuh"
 #include "outputs.cuh"
 #include "overlap.cuh"
 
@@ -319,20 +320,4 @@ __device__ __forceinline__ void decode(const ProductArguments& p) {
 
 }  // namespace quantized_mlp
 
-#define KILN_DECODE(name, Element, codes, kind, gated, tiles)                                   \
-  extern "C" __global__ void __launch_bounds__(256, quantized_mlp::kDecodeCtas)                 \
-      name##_##codes##_x##tiles(const __grid_constant__ quantized_mlp::ProductArguments p) {    \
-    quantized_mlp::decode<quantized_mlp::Element, quantized_mlp::Codes::kind, gated, tiles>(p); \
-  }
-#define KILN_DECODES(name, Element, gated)          \
-  KILN_DECODE(name, Element, int4, kInt4, gated, 1) \
-  KILN_DECODE(name, Element, int4, kInt4, gated, 2) \
-  KILN_DECODE(name, Element, int8, kInt8, gated, 1) \
-  KILN_DECODE(name, Element, int8, kInt8, gated, 2) \
-  KILN_DECODE(name, Element, e4m3, kE4m3, gated, 1) \
-  KILN_DECODE(name, Element, e4m3, kE4m3, gated, 2)
-
-KILN_DECODES(decode_gated_bf16, Bfloat16, true)
-KILN_DECODES(decode_gated_f16, Float16, true)
-KILN_DECODES(decode_plain_bf16, Bfloat16, false)
-KILN_DECODES(decode_plain_f16, Float16, false)
+KILN_PRODUCTS(decode, (256, quantized_mlp::kDecodeCtas))

@@ -19,6 +19,7 @@
 //                       | of each warp, of each of its two row tiles: a tile of k, as TileCopy
 //                       has it |
 #include "dequantize.cuh"
+#include "float8.h"
 #include "outputs.cuh"
 #include "overlap.cuh"
 
@@ -246,6 +247,42 @@ __device__ __forceinline__ void add_parts(const ProductArguments& p) {
   finish<Element, false>(p, token, column, total, {});
 }
 
+// [m, k] of x's dtype -> the numbers that float8.h rounds them to, a warp a block of 128 columns.
+template <class Element>
+__device__ __forceinline__ void round8(const ArrangeArguments& p) {
+  gated_mlp::wait_for_previous_kernel();
+  gated_mlp::let_next_kernel_start();
+  const long long blocks = (p.k + kFloat8Block - 1) / kFloat8Block;
+  const long long block = (static_cast<long long>(blockIdx.x) * 256 + threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if (block >= p.m * blocks) return;  // whole warps
+  const long long first = block % blocks * kFloat8Block + lane;
+  const Element* const from = static_cast<const Element*>(p.x) + block / blocks * p.k;
+  Element* const to = static_cast<Element*>(p.to) + block / blocks * p.k;
+  float values[4] = {};
+  unsigned largest = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (first + i * 32 < p.k) values[i] = gated_mlp::load_float(from[first + i * 32]);
+    largest = larger_finite(largest, __float_as_uint(values[i]));
+  }
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    largest = larger_finite(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
+  }
+  const int exponent = float8_exponent(largest, float8_least(!kIsSame<Element, Bfloat16>));
+  const float scale = __uint_as_float(power_bits(exponent));
+  const float by_scale = __uint_as_float(power_bits(-exponent));
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (first + i * 32 >= p.k) continue;
+    const unsigned bits = float8_rounded(__float_as_uint(values[i] * by_scale));
+    gated_mlp::store_float(to + first + i * 32, is_finite(__float_as_uint(values[i]))
+                                                    ? __uint_as_float(bits) * scale
+                                                    : __uint_as_float(0x7fc00000u));
+  }
+}
+
 }  // namespace quantized_mlp
 
 #define KILN_TILED(name, Element, codes, kind, gated)                                   \
@@ -269,4 +306,13 @@ extern "C" __global__ void __launch_bounds__(256)
 extern "C" __global__ void __launch_bounds__(256)
     finish_f16(const __grid_constant__ quantized_mlp::ProductArguments p) {
   quantized_mlp::add_parts<quantized_mlp::Float16>(p);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    round8_bf16(const __grid_constant__ quantized_mlp::ArrangeArguments p) {
+  quantized_mlp::round8<quantized_mlp::Bfloat16>(p);
+}
+extern "C" __global__ void __launch_bounds__(256)
+    round8_f16(const __grid_constant__ quantized_mlp::ArrangeArguments p) {
+  quantized_mlp::round8<quantized_mlp::Float16>(p);
 }

@@ -36,6 +36,8 @@ constexpr double kSums = 3e-6;  // of fp32 sums and of the gates, as a part of t
 /// A sum of weights that are rounded on their own differs by this many of their steps at most,
 /// times the root of its terms' squares: seven standard deviations, or by all of them.
 constexpr double kRounded = 4;
+/// Of sums that a GPU's products of e4m3 add with about 14 bits, as a part of their terms.
+constexpr double kShortSums = 0x1p-10;
 
 /// Half a step of a value between 1 and 2.
 double rounding_of(DType dtype) {
@@ -44,6 +46,59 @@ double rounding_of(DType dtype) {
 /// Half a step of the smallest ones.
 double least_step(DType dtype) {
   return dtype == DType::kFloat16 ? std::exp2(-25) : std::exp2(-134);
+}
+
+/// The nearest multiple of a step that halves with each power of two down to 2^least.
+double nearest(double value, int bits, int least) {
+  if (value == 0 || !std::isfinite(value)) return value;
+  const double step = std::exp2(std::max(std::ilogb(value), least) - bits);
+  return step * std::nearbyint(value / step);
+}
+double rounded_to(DType dtype, double value) {
+  return dtype == DType::kFloat16 ? nearest(value, 10, -14) : nearest(value, 7, -126);
+}
+
+/// Activations in FP8: the scale of a block by its largest magnitude, and a number by its scale.
+double float8_scale(DType dtype, double largest) {
+  double scale = std::exp2(dtype == DType::kFloat16 ? -15 : -117);
+  while (448 * scale < largest) scale *= 2;
+  return scale;
+}
+double rounded_to_float8(double value, double scale) {
+  return std::isfinite(value) ? scale * nearest(value / scale, 3, -6) : kNaN;
+}
+constexpr std::size_t kFloat8Block = 128;
+
+/// A row's numbers as FP8, and how far they move where each is off by its error.
+struct Float8Row {
+  Values values;
+  Values moved;
+};
+Float8Row float8_row(DType dtype, const double* row, const Values& errors) {
+  const std::size_t count = errors.size();
+  Float8Row result{Values(count), Values(count)};
+  for (std::size_t first = 0; first < count; first += kFloat8Block) {
+    const std::size_t last = std::min(first + kFloat8Block, count);
+    double largest = 0, least = 0, most = 0;
+    for (std::size_t i = first; i < last; ++i) {
+      if (!std::isfinite(row[i])) continue;
+      const double size = std::abs(row[i]);
+      largest = std::max(largest, rounded_to(dtype, size));
+      least = std::max(least, rounded_to(dtype, std::max(size - errors[i], 0.0)));
+      most = std::max(most, rounded_to(dtype, size + errors[i]));
+    }
+    const double scale = float8_scale(dtype, largest);
+    for (std::size_t i = first; i < last; ++i) {
+      result.values[i] = rounded_to_float8(rounded_to(dtype, row[i]), scale);
+      for (const double other : {float8_scale(dtype, least), float8_scale(dtype, most)}) {
+        for (const double value : {row[i] - errors[i], row[i] + errors[i]}) {
+          const double found = rounded_to_float8(rounded_to(dtype, value), other);
+          result.moved[i] = std::max(result.moved[i], std::abs(found - result.values[i]));
+        }
+      }
+    }
+  }
+  return result;
 }
 
 Tensor first_rows(const Array& of, std::int64_t rows) {
@@ -88,6 +143,7 @@ struct Case {
   bool biases = false;
   bool residual = false;
   double gate_size = 2, up_size = 2, down_size = 1;
+  bool float8_input = false;  ///< activations in FP8
 };
 
 Values random(std::size_t count, std::mt19937& engine) {
@@ -142,6 +198,9 @@ class Subject {
         .y = y,
         .attributes = {
             .activation = c_.activation, .limit = kLimit, .batch_invariant = batch_invariant}};
+    if (c_.float8_input) {
+      all.attributes.input_dtype = ops::ForwardAttributes::InputDtype::kFloat8E4m3fn;
+    }
     if (c_.biases) {
       all.gate_bias = gate_bias_.tensor();
       all.up_bias = up_bias_.tensor();
@@ -167,7 +226,8 @@ class Subject {
     const auto m = static_cast<std::size_t>(c_.m);
     const auto d = static_cast<std::size_t>(c_.d);
     const auto h = static_cast<std::size_t>(c_.h);
-    const Values x = x_.values(), gate = gate_.weights(), up = up_.weights();
+    Values x = x_.values();
+    const Values gate = gate_.weights(), up = up_.weights();
     const Values down = down_.weights(), residual = residual_.values();
     const Values gate_bias = gate_bias_.values(), up_bias = up_bias_.values();
     const Values down_bias = down_bias_.values();
@@ -181,7 +241,13 @@ class Subject {
     terms_.assign(m * d, 0);
     rounded_terms_.assign(m * d, 0);
     Values hidden(h), hidden_error(h), weights_error(h);
+    // What a GPU's kernels for many tokens add where activations are FP8, which add few bits.
+    const double more_sums = kShortSums - kSums;
     for (std::size_t row = 0; row < m; ++row) {
+      if (c_.float8_input) {
+        const Float8Row as = float8_row(c_.dtype, &x[row * d], Values(d));
+        std::ranges::copy(as.values, x.begin() + static_cast<std::ptrdiff_t>(row * d));
+      }
       for (std::size_t j = 0; j < h; ++j) {
         double g = c_.biases ? gate_bias[j] : 0, u = c_.biases ? up_bias[j] : 0;
         double g_terms = std::abs(g), u_terms = std::abs(u), g_squares = 0, u_squares = 0;
@@ -198,17 +264,30 @@ class Subject {
           inputs += std::abs(x[row * d + k]);
         }
         const double active = activate(c_.activation, g), factor = factor_of(c_.activation, u);
+        const double of_sums =
+            1.2 * g_terms * std::abs(factor) + std::abs(active) * (u_terms + std::abs(factor));
         hidden[j] = active * factor;
-        hidden_error[j] = rounding * std::abs(hidden[j]) + least_step(c_.dtype) +
-                          kSums * (1.2 * g_terms * std::abs(factor) +
-                                   std::abs(active) * (u_terms + std::abs(factor)));
+        hidden_error[j] = kSums * of_sums;
+        if (c_.float8_input) {
+          weights_error[j] = more_sums * of_sums;
+          continue;
+        }
+        hidden_error[j] += rounding * std::abs(hidden[j]) + least_step(c_.dtype);
         weights_error[j] = 1.2 * of_weights(g_terms, g_squares, inputs) * std::abs(factor) +
                            std::abs(active) * of_weights(u_terms, u_squares, inputs);
+      }
+      if (c_.float8_input) {
+        Values most(h);
+        for (std::size_t j = 0; j < h; ++j) most[j] = hidden_error[j] + weights_error[j];
+        const Float8Row least = float8_row(c_.dtype, hidden.data(), hidden_error);
+        weights_error = float8_row(c_.dtype, hidden.data(), most).moved;
+        hidden = least.values;
+        hidden_error = least.moved;
       }
       for (std::size_t n = 0; n < d; ++n) {
         double sum = (c_.biases ? down_bias[n] : 0) + (c_.residual ? residual[row * d + n] : 0);
         double error = kSums * std::abs(sum);
-        double terms = 0, squares = 0, inputs = 0, from_hidden = 0;
+        double terms = 0, squares = 0, inputs = 0, from_hidden = 0, moved_terms = 0;
         for (std::size_t j = 0; j < h; ++j) {
           const double weight = down[n * h + j];
           sum += hidden[j] * weight;
@@ -218,13 +297,16 @@ class Subject {
           squares += term * term;
           inputs += std::abs(hidden[j]);
           from_hidden += moved * moved;
+          moved_terms += std::abs(moved);
         }
         expected_[row * d + n] = sum;
+        const double added =
+            c_.float8_input
+                ? more_sums * terms + std::min(moved_terms, kRounded * std::sqrt(from_hidden))
+                : of_weights(terms, squares, inputs) + std::sqrt(from_hidden);
         // The largest difference is then a part of the rounding's step.
         terms_[row * d + n] = (error + rounding * std::abs(sum)) / (2 * rounding);
-        rounded_terms_[row * d + n] =
-            terms_[row * d + n] +
-            (of_weights(terms, squares, inputs) + std::sqrt(from_hidden)) / (2 * rounding);
+        rounded_terms_[row * d + n] = terms_[row * d + n] + added / (2 * rounding);
       }
     }
   }
@@ -234,7 +316,7 @@ class Subject {
     const bool may_round = check_.kernel().device().kind == kiln::Device::Kind::kCuda &&
                            rows > 32 && (c_.gate.e4m3 || c_.gate.scales == c_.dtype);
     const Values& terms = may_round ? rounded_terms_ : terms_;
-    check_.compare(may_round ? what + ", rounded weights" : what, y,
+    check_.compare(may_round && !c_.float8_input ? what + ", rounded weights" : what, y,
                    Values(expected_.begin(), expected_.begin() + count), 2 * rounding_of(c_.dtype),
                    Values(terms.begin(), terms.begin() + count));
   }
@@ -273,7 +355,7 @@ class Subject {
 
 std::string name_of(const Case& c) {
   return std::string("forward ") + (c.dtype == DType::kFloat16 ? "float16" : "bfloat16") + " " +
-         c.gate.name();
+         c.gate.name() + (c.float8_input ? ", float8 input" : "");
 }
 
 /// int4, int8 and FP8, each with the scales that it may have, and zeros where `zeros` says so.
@@ -386,10 +468,12 @@ void check_scales(Check& check) {
 
 /// A NaN in a scale of down stays in its column of y, as one among the codes of FP8 does, one in x
 /// in its row; the rest keeps its bits.
-void check_isolation(Check& check) {
-  for (const Format& format : formats(64, true)) {
+void check_isolation(Check& check, bool float8_input = false) {
+  for (const Format& format : formats(float8_input ? 128 : 64, true)) {
+    if (float8_input && !format.e4m3) continue;
     for (const std::int64_t m : {7, 30, 60, 100}) {
       Case c;
+      c.float8_input = float8_input;
       c.m = m;
       c.d = 104;
       c.h = 200;
@@ -555,11 +639,80 @@ void check_refusals(Check& check) {
   });
 }
 
+/// Activations in FP8, of weights with each kind of scales: blocks of 128 columns that end within,
+/// tokens and columns that end within tiles, a row of zeros, every gate, parts of k.
+void check_float8(Check& check, bool light) {
+  std::mt19937 engine(9);
+  const auto pick = [&](std::initializer_list<std::int64_t> of) {
+    return of.begin()[engine() % of.size()];
+  };
+  const auto run_case = [&](const Case& c, unsigned seed) {
+    Subject subject(check, c, seed);
+    Values x = subject.x().values();
+    if (c.m > 3) std::fill_n(x.begin() + static_cast<std::ptrdiff_t>(2 * c.d), c.d, 0);
+    for (std::int64_t row = 0; row < c.m; ++row) {  // of other sizes
+      const double size = std::exp2(row % 7 - 3);
+      for (std::int64_t k = 0; k < c.d; ++k) x[static_cast<std::size_t>(row * c.d + k)] *= size;
+    }
+    subject.x().set(x);
+    subject.pack_all();
+    subject.compute_reference();
+    for (const std::int64_t rows : {5, 29, 33, 64, 100, 150}) {
+      if (rows < c.m) subject.compare(name_of(c), subject.run_rows(rows), rows);
+    }
+    subject.compare(name_of(c), subject.run_rows(c.m), c.m);
+  };
+  Case deep;
+  deep.gate = deep.up = deep.down = formats(0)[2];
+  deep.float8_input = true;
+  for (const auto& [m, d, h] : std::initializer_list<std::array<std::int64_t, 3>>{
+           {64, 128, 128}, {40, 64, 64}, {128, 256, 136}, {130, 328, 520}, {36, 1000, 720}}) {
+    deep.m = m, deep.d = d, deep.h = h;
+    for (const std::int64_t group : {0, 128}) {
+      for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+        if (light && (group == 0) != (dtype == DType::kBFloat16)) continue;
+        deep.gate.group = deep.up.group = group;
+        deep.down.group = 128 - group;
+        deep.dtype = dtype;
+        run_case(deep, 81);
+      }
+    }
+  }
+  for (int number = 0; number < (light ? 12 : 160); ++number) {
+    Case c;
+    c.float8_input = true;
+    c.dtype = number % 2 == 0 ? DType::kBFloat16 : DType::kFloat16;
+    c.gate = c.up = c.down = {.bits = 8,
+                              .e4m3 = true,
+                              .scale_rows = pick({0, 1, 128}),
+                              .group = pick({0, 0, 128, 128, 64, 32}),
+                              .scales = DType::kFloat32};
+    c.down.group = pick({0, 0, 128, 128, 64, 32});
+    c.activation = static_cast<Activation>(engine() % 6);
+    c.biases = engine() % 2 == 0;
+    c.residual = engine() % 2 == 0;
+    c.m = pick({1, 8, 17, 40, 65, 130, 200});
+    const unsigned most = light ? 300 : 400;
+    c.d = 1 + static_cast<std::int64_t>(engine() % most);
+    c.h = 1 + static_cast<std::int64_t>(engine() % most);
+    run_case(c, static_cast<unsigned>(number));
+  }
+  Case whole;
+  whole.float8_input = true;
+  Subject refused(check, whole, 82);
+  refused.pack_all();
+  const Array y(check.kernel().device(), whole.dtype, {whole.m, whole.d});
+  check.refused("input_dtype is float8_e4m3fn, and gate is uint8; expected float8_e4m3fn",
+                [&] { refused.run(refused.call(refused.x().tensor(), {}, y.tensor())); });
+}
+
 void run_all(Check& check, bool light) {
+  check_float8(check, light);
   check_refusals(check);
   check_layer(check);
   check_in_place(check);
   check_isolation(check);
+  check_isolation(check, true);
   check_invariance(check);
   check_scales(check);
   if (!light) check_deep(check);

@@ -23,14 +23,19 @@ struct ForwardAttributes {
   friend constexpr const char* word_of(Overflow value) {
     return kiln::word_at(value, {"infinity", "saturate"});
   }
+  enum class InputDtype { kX, kFloat8E4m3fn };
+  friend constexpr const char* word_of(InputDtype value) {
+    return kiln::word_at(value, {"x", "float8_e4m3fn"});
+  }
   Activation activation = Activation::kSilu;
   double limit = 7.0;
   Overflow overflow = Overflow::kInfinity;
   bool batch_invariant = false;
+  InputDtype input_dtype = InputDtype::kX;
 
-  friend std::array<kiln::Attribute, 4> attributes_of(const ForwardAttributes& a) {
+  friend std::array<kiln::Attribute, 5> attributes_of(const ForwardAttributes& a) {
     return {{word_of(a.activation), a.limit, word_of(a.overflow),
-            a.batch_invariant ? "yes" : "no"}};
+            a.batch_invariant ? "yes" : "no", word_of(a.input_dtype)}};
   }
 };
 
@@ -43,7 +48,13 @@ struct ForwardAttributes {
 /// Scales of float8_e4m3fn are float32, others bfloat16 or float16. gate_bias and up_bias have
 /// zeros beyond H. Without zeros, the zero is 8 of 4 bits and 128 of 8; float8_e4m3fn has none. A
 /// GPU stores the product that down multiplies in the dtype of x: in float16, beyond 65504 it
-/// becomes infinity, or 65504 where overflow is saturate.
+/// becomes infinity, or 65504 where overflow is saturate. Where input_dtype is float8_e4m3fn,
+/// weights are it too, and x and what down multiplies, in the dtype of x, are rounded to it: each
+/// 128 columns of a row are divided by the least power of two that brings their largest finite
+/// magnitude to 448 or below, at least 2^-117, of float16 2^-15, and what is not finite becomes a
+/// NaN. On SM 9.0 in calls of more than 32 tokens, unless batch_invariant, and where groups are of
+/// 128 or a whole row, the products are then of e4m3, which the GPU adds with about 14 bits, and
+/// those of each 128 columns to others in fp32.
 struct Forward {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "forward",
@@ -55,7 +66,7 @@ struct Forward {
       "down_bias?: x [D], residual?: x [M,D], y!: x [M,D]; activation: string "
       "silu|gelu|gelu_tanh|relu|sigmoid|silu_clamped = \"silu\", limit: float = 7.0, "
       "overflow: string infinity|saturate = \"infinity\", batch_invariant: string no|yes "
-      "= \"no\")"};
+      "= \"no\", input_dtype: string x|float8_e4m3fn = \"x\")"};
 
   kiln::RequiredTensor x;  ///< [M, D], bfloat16, float16
   kiln::RequiredTensor gate;  ///< [HR, DK, T], uint8, float8_e4m3fn

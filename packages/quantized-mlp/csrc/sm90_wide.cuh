@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the wide kernels share: which rows and tokens a CTA has, and how a plain one stores its
+// sums. Device only.
+#pragma once
+
+#include "dequantize.cuh"
+#include "outputs.cuh"
+#include "overlap.cuh"
+#include "sm90/sm90_ptx.cuh"
+#include "sm90/sm90_wgmma.cuh"
+
+namespace quantized_mlp {
+
+constexpr int kWideProducerRegisters = 40;
+constexpr int kWideConsumerRegisters = 232;
+
+using gated_mlp::barrier_arrive;
+using gated_mlp::barrier_wait;
+
+__device__ __forceinline__ void copy_bulk(unsigned shared, const void* global, unsigned bytes,
+                                          unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(shared),
+      "l"(global), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+__device__ __forceinline__ void store_bulk(void* global, unsigned shared, unsigned bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global),
+               "r"(shared), "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void sync_consumers() {
+  asm volatile("bar.sync 1, 256;" ::: "memory");
+}
+
+// A CTA's place, and a warp's in it. `unit`: tiles of k that are not parted where k is split.
+template <bool kGated, int kTokenBlocks>
+struct WidePlace {
+  static constexpr int kPanels = 2;
+  static constexpr int kTokens = kTokenBlocks * kWideBlock;
+  using Sums = float[kPanels][kTokens / 2];
+
+  const ProductArguments& p;
+  unsigned shared;
+  int warp;
+  int lane;
+  int row_block;
+  int token_block;
+  int first;  // tiles of k [first, last)
+  int last;
+
+  __device__ __forceinline__ WidePlace(const ProductArguments& a_p, unsigned a_shared, int unit)
+      : p(a_p),
+        shared(a_shared),
+        warp(static_cast<int>(gated_mlp::warp_number())),
+        lane(static_cast<int>(threadIdx.x) & 31) {
+    const auto rows = static_cast<unsigned>(parts_of(p.row_tiles, row_tiles_of()));
+    const unsigned tokens = gridDim.x / rows;
+    const gated_mlp::TilePosition at =
+        gated_mlp::tile_position(blockIdx.x, rows, tokens, kWidePanel);
+    row_block = static_cast<int>(at.row);
+    token_block = static_cast<int>(at.column) * kTokenBlocks;
+    const int units = (p.depth_tiles + unit - 1) / unit;
+    const int tiles = (units + p.splits - 1) / p.splits * unit;
+    first = static_cast<int>(blockIdx.z) * tiles;
+    last = first + tiles < p.depth_tiles ? first + tiles : p.depth_tiles;
+  }
+
+  // Of each matrix.
+  __device__ __forceinline__ static constexpr int row_tiles_of() {
+    return kGated ? kWideRowTiles / 2 : kWideRowTiles;
+  }
+  // The row tile that consumer warp `of` has in a panel.
+  __device__ __forceinline__ int row_tile(int of, int panel) const {
+    return kGated ? row_block * 8 + of : row_block * 16 + of / 4 * 8 + panel * 4 + of % 4;
+  }
+  __device__ __forceinline__ int readable(int tile) const {
+    return tile < p.row_tiles ? tile : p.row_tiles - 1;
+  }
+
+  template <class Element>
+  __device__ __forceinline__ void store_plain(const Sums& sums) const {
+    const bool odd_row = lane / 4 % 2 != 0;
+    const int part = static_cast<int>(blockIdx.z);
+#pragma unroll
+    for (int n = 0; n < kTokens / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < kPanels; ++i) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int at = 4 * n + 2 * half;
+          const float2 both = turned(sums[i][at], sums[i][at + 1], odd_row);
+          const int tile = row_tile(warp, i);
+          const long long token = static_cast<long long>(token_block) * kWideBlock + n * 8 +
+                                  lane % 4 * 2 + (odd_row ? 1 : 0);
+          const long long column =
+              static_cast<long long>(tile) * kTileRows + half * 8 + lane / 8 * 2;
+          if (tile >= p.row_tiles) continue;
+          if (p.parts != nullptr) {
+            store_part(p, part, token, column, both);
+          } else {
+            finish<Element, false>(p, token, column, both, {});
+          }
+        }
+      }
+    }
+  }
+};
+
+}  // namespace quantized_mlp

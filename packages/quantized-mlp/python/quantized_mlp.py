@@ -63,6 +63,20 @@ def _weight(packed: Tensor, scales: Tensor, zeros: Optional[Tensor], rows: int, 
     return (codes.float() - zero) * of_group
 
 
+def _rounded_to_float8(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """x in `dtype`, each 128 columns of a row rounded to a power of two times float8_e4m3fn: the least power that brings
+    the largest finite one down to 448, or that `dtype` has the smallest code of. Gradients pass as if it did nothing."""
+    width = x.shape[-1]
+    blocks = F.pad(x.detach().to(dtype).float(), (0, -width % 128)).unflatten(-1, (-1, 128))
+    finite = torch.where(blocks.isfinite(), blocks, 0)
+    mantissa, exponent = torch.frexp(finite.abs().amax(-1, keepdim=True))  # 448 is 0.875 * 2^9
+    least = -15 if dtype == torch.float16 else -117
+    exponent = torch.clamp(exponent - 9 + (mantissa > 0.875).int(), min=least)
+    scaled = torch.ldexp(finite, -exponent).to(torch.float8_e4m3fn).float()
+    rounded = torch.where(blocks.isfinite(), torch.ldexp(scaled, exponent), float("nan"))
+    return x + (rounded.flatten(-2)[..., :width] - x.detach())
+
+
 class _QuantizedMlp(layer.Differentiable):
     """x and residual: [M, D]."""
 
@@ -95,14 +109,16 @@ class _QuantizedMlp(layer.Differentiable):
                           for name in _MATRICES)
         biases = [None if given[f"{name}_bias"] is None else given[f"{name}_bias"].float().reshape(-1)
                   for name in _MATRICES]
-        g, u = F.linear(x.float(), gate, biases[0]), F.linear(x.float(), up, biases[1])
+        rounds = attributes.get("input_dtype", "x") != "x"
+        inputs = _rounded_to_float8(x.float(), x.dtype) if rounds else x.float()
+        g, u = F.linear(inputs, gate, biases[0]), F.linear(inputs, up, biases[1])
         if attributes["activation"] == "silu_clamped":
             limit = attributes["limit"]
             c = g.clamp(max=limit)
             h = c * torch.sigmoid(1.702 * c) * (u.clamp(-limit, limit) + 1)
         else:
             h = GATES[attributes["activation"]](g) * u
-        y = F.linear(h, down, biases[2])
+        y = F.linear(_rounded_to_float8(h, x.dtype) if rounds else h, down, biases[2])
         return [(y if residual is None else y + residual.float()).to(x.dtype)]
 
 
@@ -114,16 +130,19 @@ class QuantizedMlp(layer.Layer):
 
     float8: weights are torch.float8_e4m3fn, with scales in float32. group: 32, 64, 128, or 0 for one of a whole row.
     zeros: whether codes have zeros of their own, or the middle one; those of float8 have none.
+    input_dtype: "x", or "float8_e4m3fn" of a float8 layer, which rounds x and what down multiplies to it, each 128 columns
+    of a row by a power of two.
     activation: "silu", "gelu", "gelu_tanh", "relu", "sigmoid" or "silu_clamped", whose limit is `limit`. `options` are
     those of kiln.get_kernel.
     """
 
     def __init__(self, in_features: int, hidden_features: int, *, bits: Optional[int] = None, group: int = 128,
                  zeros: bool = False, float8: bool = False, activation: str = "silu", limit: float = 7.0,
-                 bias: bool = False, overflow: str = "infinity", batch_invariant: bool = False, version: int = VERSION,
-                 device: Any = None, dtype: Optional[torch.dtype] = None, **options: Any) -> None:
+                 bias: bool = False, overflow: str = "infinity", batch_invariant: bool = False, input_dtype: str = "x",
+                 version: int = VERSION, device: Any = None, dtype: Optional[torch.dtype] = None, **options: Any) -> None:
         attributes = {"activation": activation, "limit": limit, "overflow": overflow,
-                      "batch_invariant": layer.yes_or_no(batch_invariant, "batch_invariant")}
+                      "batch_invariant": layer.yes_or_no(batch_invariant, "batch_invariant"),
+                      "input_dtype": input_dtype}
         super().__init__(PACKAGE, version, attributes, options)
         bits = (8 if float8 else 4) if bits is None else bits
         if bits not in ((8,) if float8 else (4, 8)) or group not in (0, 32, 64, 128):

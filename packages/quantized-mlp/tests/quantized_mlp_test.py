@@ -114,6 +114,35 @@ class QuantizedMlp(TorchCase):
         with self.assertRaisesRegex(kiln.UsageError, "FP8 have no zeros"):
             kiln.torch.QuantizedMlp(D, H, float8=True, zeros=True)
 
+    def test_float8_input(self):
+        def relative(a, b):
+            return float((a.float() - b.float()).norm() / b.float().norm())
+
+        def rounded(t, dtype):
+            width = t.shape[-1]
+            values = F.pad(t.to(dtype).float(), (0, -width % 128)).unflatten(-1, (-1, 128))
+            scale = torch.exp2(torch.ceil(torch.log2(values.abs().amax(-1, keepdim=True) / 448)))
+            return ((values / scale).to(torch.float8_e4m3fn).float() * scale).flatten(-2)[..., :width]
+
+        for dtype in (torch.bfloat16, torch.float16):
+            for rows in (1, 20, 70):
+                with self.subTest(dtype=dtype, rows=rows):
+                    mlp, weights = float8_layer_of(dtype=dtype, input_dtype="float8_e4m3fn")
+                    x = normal(rows, D, dtype=dtype, seed=3)
+                    inputs = rounded(x, dtype)
+                    h = F.silu(inputs @ weights["gate"].T) * (inputs @ weights["up"].T)
+                    meant = rounded(h, dtype) @ weights["down"].T
+                    found = mlp(x)
+                    self.assertLess(relative(found, meant), 1e-2)
+                    self.assertGreater(relative(found, expected(x, weights)), 1e-2)
+                    with kiln.torch.disabled():
+                        self.assertLess(relative(mlp(x), found), 1e-2)
+                    some = x.clone().requires_grad_()
+                    mlp(some).float().sum().backward()
+                    self.assertTrue(bool(some.grad.isfinite().all()))
+        with self.assertRaisesRegex(kiln.InvalidCall, "input_dtype is float8_e4m3fn, and gate is uint8"):
+            layer_of(input_dtype="float8_e4m3fn")[0](normal(3, D, dtype=torch.bfloat16, seed=3))
+
     def test_disabled_and_residual(self):
         for bits in (4, 8):
             mlp, weights = layer_of(bits, activation="silu")

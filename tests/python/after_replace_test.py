@@ -45,7 +45,7 @@ new = unittest.skipUnless(NEW, "wants PyTorch 2.4")
 
 import kiln
 import kiln.torch
-from blocks import GeluTanh, Mlp
+from blocks import GeluTanh, Mlp, PartialGeluTanh
 
 try:
     import peft
@@ -65,17 +65,17 @@ D, H, ROWS = 32, 80, 6
 class Model(nn.Module):
     """Two MLPs of two kinds in a row."""
 
-    def __init__(self):
+    def __init__(self, gelu):
         super().__init__()
-        self.first, self.second = Mlp(D, H, nn.SiLU()), Mlp(D, H, GeluTanh(), bias=True)
+        self.first, self.second = Mlp(D, H, nn.SiLU()), Mlp(D, H, gelu(), bias=True)
 
     def forward(self, x):
         return self.second(x + self.first(x))
 
 
-def make():
+def make(gelu=GeluTanh):
     torch.manual_seed(4)
-    return Model().to(DEVICE, DTYPE)
+    return Model(gelu).to(DEVICE, DTYPE)
 
 
 def numbers(*shape, seed=0):
@@ -433,8 +433,8 @@ class AfterReplace(unittest.TestCase):
         else:
             self.assertTrue(0 < count < calls, count)
 
-    def swapped(self):
-        model = make()
+    def swapped(self, gelu=GeluTanh):
+        model = make(gelu)
         self.assertEqual(len(kiln.torch.replace(model).swapped), 2)
         return model
 
@@ -545,9 +545,9 @@ class AfterReplace(unittest.TestCase):
     @new
     def test_compiled(self):
         """Kiln's operators are in the graph, and nothing else is."""
-        for dynamic in (None, True):
+        for dynamic, gelu in ((None, GeluTanh), (True, GeluTanh), (None, PartialGeluTanh)):
             torch.compiler.reset()
-            plain, swapped = self.both()
+            plain, swapped = make(gelu), self.swapped(gelu)
             compiled = torch.compile(swapped, backend="aot_eager", fullgraph=True, dynamic=dynamic)
             self.assert_same(results(compiled), results(plain))
             for grad_enabled, name in ((True, "gated_mlp_training"), (False, "gated_mlp")):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small models with the MLPs of Gemma, Gemma 2 and Llama, and how they are trained on a task that takes 200 steps."""
 
+import functools
 import math
 
 import torch
@@ -27,6 +28,17 @@ class GeluTanh(nn.Module):
 
     def forward(self, z):
         return F.gelu(z, approximate="tanh")
+
+
+class PartialGeluTanh(nn.Module):
+    """As its later ones, which hold the function."""
+
+    def __init__(self):
+        super().__init__()
+        self.act = functools.partial(F.gelu, approximate="tanh")
+
+    def forward(self, z):
+        return self.act(z)
 
 
 class RmsNorm(nn.Module):

@@ -10,6 +10,7 @@ torch.compile can trace all of it but in_tensor() and observer(): a compiler fol
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -80,7 +81,7 @@ class Original:
             if why != "":
                 return why
         for name, value in self.facts:
-            if getattr(module, name, None) != value:
+            if _fact_of(getattr(module, name, None)) != value:
                 return f"its {name} is no longer {value!r}"
         return ""
 
@@ -92,13 +93,20 @@ class Original:
             if why != "":
                 return f"{self.act} {why}"
             for name, value in self.act_facts:
-                if getattr(act, name, None) != value:
+                if _fact_of(getattr(act, name, None)) != value:
                     return f"{self.act}.{name} is no longer {value!r}"
         return ""
 
 
+def _fact_of(value: Any) -> Any:
+    """What equals itself where torch.compile follows the comparison, too: a partial equals none there."""
+    if isinstance(value, functools.partial):
+        return (value.func, value.args, tuple(value.keywords.items()))
+    return value
+
+
 def _facts_of(module: nn.Module) -> tuple[tuple[str, Any], ...]:
-    return tuple((name, value) for name, value in vars(module).items()
+    return tuple((name, _fact_of(value)) for name, value in vars(module).items()
                  if not name.startswith("_") and name != "training"
                  and (value is None or isinstance(value, (bool, int, float, str)) or callable(value)))
 

@@ -10,7 +10,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <optional>
@@ -137,23 +136,15 @@ class CheckHost {
 class TimedPackage {
  public:
   TimedPackage(const kiln_package& real, Device device)
-      : package_(real), device_(device), anchor_(device) {
+      : table_(real), device_(device), anchor_(device) {
     current = this;
     for (std::uint32_t i = 0; i < real.op_count; ++i) {
-      const kiln_op& op = op_at(real, i);
-      kiln_op copy{};
-      std::memcpy(&copy, &op, std::min<std::size_t>(op.struct_size, sizeof copy));
-      copy.struct_size = sizeof copy;
-      copy.signature = stated_signature(op);
-      ops_.push_back({.op = &op});
-      if (i < kMostTimed) copy.run = runs(std::make_index_sequence<kMostTimed>())[i];
-      copies_.push_back(copy);
+      ops_.push_back({.op = &op_at(real, i)});
+      if (i < kMostTimed) table_.op(i).run = runs(std::make_index_sequence<kMostTimed>())[i];
     }
-    package_.ops = copies_.data();
-    package_.op_stride = sizeof(kiln_op);
   }
 
-  const kiln_package& package() const { return package_; }
+  const kiln_package& package() { return table_.package(); }
 
   void write(const CheckHost& host) {
     for (One& one : ops_) {
@@ -208,11 +199,10 @@ class TimedPackage {
 
   static inline TimedPackage* current = nullptr;  // C functions have no context of ours
 
-  kiln_package package_;
+  TableCopy table_;
   Device device_;
   OwnedWorkspace anchor_;
   std::vector<One> ops_;
-  std::vector<kiln_op> copies_;
 };
 
 struct ChildRequest {

@@ -11,7 +11,6 @@
 #include "base/number.hpp"
 #include "call/table.hpp"
 #include "call/testing_copy.hpp"
-#include "call/tuned_ops.hpp"
 #include "kiln/error.hpp"
 #include "kiln/float16.hpp"
 

@@ -3,9 +3,14 @@
 // Table: the C tables and calls of a package, as C++ meets them. Below call, load and the C API.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <vector>
 
 #include "kiln/abi.h"
 #include "kiln/device.hpp"
@@ -30,6 +35,31 @@ inline DLDevice dl_device(Device device) {
   if (device.kind == Device::Kind::kCuda) return {kDLCUDA, device.ordinal};
   return {kDLCPU, 0};
 }
+
+/// A package's table and its entries, to be changed. Entries keep the size that the package gave
+/// them: what a later minor appended is copied too.
+class TableCopy {
+ public:
+  explicit TableCopy(const kiln_package& table)
+      : package_(std::max<std::size_t>(table.struct_size, sizeof(kiln_package))),
+        ops_(std::size_t{table.op_count} * table.op_stride) {
+    std::memcpy(package_.data(), &table, table.struct_size);
+    std::memcpy(ops_.data(), table.ops, ops_.size());
+    package().ops = reinterpret_cast<const kiln_op*>(ops_.data());
+  }
+
+  kiln_package& package() { return *reinterpret_cast<kiln_package*>(package_.data()); }
+  kiln_op& op(std::uint32_t at) {
+    return *reinterpret_cast<kiln_op*>(ops_.data() + std::size_t{at} * package().op_stride);
+  }
+
+ private:
+  std::vector<char> package_;
+  std::vector<char> ops_;
+};
+
+/// Of a dtype's name in package.json.
+std::optional<DLDataType> find_dtype(std::string_view name);
 
 /// The code for a package's status, which is not KILN_OK. `error` has a whole text afterwards.
 inline ErrorCode failure_of(std::int32_t status, kiln_error& error) {

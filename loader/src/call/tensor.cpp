@@ -2,6 +2,7 @@
 #include "kiln/tensor.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "call/table.hpp"
@@ -11,33 +12,28 @@
 namespace kiln {
 namespace {
 
+struct NamedType {
+  std::string_view name;
+  DLDataType type;
+};
+constexpr NamedType kDTypes[] = {  // as DType has them
+    {"float32", {kDLFloat, 32, 1}},
+    {"float16", {kDLFloat, 16, 1}},
+    {"bfloat16", {kDLBfloat, 16, 1}},
+    {"float64", {kDLFloat, 64, 1}},
+    {"float8_e4m3fn", {KILN_DL_FLOAT8_E4M3FN, 8, 1}},
+    {"float8_e5m2", {KILN_DL_FLOAT8_E5M2, 8, 1}},
+    {"int8", {kDLInt, 8, 1}},
+    {"int16", {kDLInt, 16, 1}},
+    {"int32", {kDLInt, 32, 1}},
+    {"int64", {kDLInt, 64, 1}},
+    {"uint8", {kDLUInt, 8, 1}},
+    {"bool", {KILN_DL_BOOL, 8, 1}}};
+static_assert(std::size(kDTypes) == static_cast<std::size_t>(DType::kBool) + 1);
+
 DLDataType dl_dtype(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return {kDLFloat, 32, 1};
-    case DType::kFloat16:
-      return {kDLFloat, 16, 1};
-    case DType::kBFloat16:
-      return {kDLBfloat, 16, 1};
-    case DType::kFloat64:
-      return {kDLFloat, 64, 1};
-    case DType::kFloat8E4M3FN:
-      return {KILN_DL_FLOAT8_E4M3FN, 8, 1};
-    case DType::kFloat8E5M2:
-      return {KILN_DL_FLOAT8_E5M2, 8, 1};
-    case DType::kInt8:
-      return {kDLInt, 8, 1};
-    case DType::kInt16:
-      return {kDLInt, 16, 1};
-    case DType::kInt32:
-      return {kDLInt, 32, 1};
-    case DType::kInt64:
-      return {kDLInt, 64, 1};
-    case DType::kUInt8:
-      return {kDLUInt, 8, 1};
-    case DType::kBool:
-      return {KILN_DL_BOOL, 8, 1};
-  }
+  const auto at = static_cast<std::size_t>(dtype);
+  if (at < std::size(kDTypes)) return kDTypes[at].type;
   throw Error(ErrorCode::kUsage, "make tensor: the dtype is not one of kiln::DType");
 }
 
@@ -62,6 +58,12 @@ DLTensor compact(void* data, DType dtype, std::span<const std::int64_t> shape, D
 }
 
 }  // namespace
+
+std::optional<DLDataType> find_dtype(std::string_view name) {
+  const auto found = std::ranges::find(kDTypes, name, &NamedType::name);
+  if (found == std::end(kDTypes)) return std::nullopt;
+  return found->type;
+}
 
 std::size_t size_of(DType dtype) {
   return dl_dtype(dtype).bits / std::size_t{8};

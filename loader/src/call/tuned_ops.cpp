@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -304,28 +305,6 @@ class TunedReader {
   PlacedOp op_;
 };
 
-/// A package's table and its entries, to be changed. Entries keep the size that the package gave
-/// them: what a later minor appended is copied too.
-class TableCopy {
- public:
-  explicit TableCopy(const kiln_package& table)
-      : package_(std::max<std::size_t>(table.struct_size, sizeof(kiln_package))),
-        ops_(std::size_t{table.op_count} * table.op_stride) {
-    std::memcpy(package_.data(), &table, table.struct_size);
-    std::memcpy(ops_.data(), table.ops, ops_.size());
-    package().ops = reinterpret_cast<const kiln_op*>(ops_.data());
-  }
-
-  kiln_package& package() { return *reinterpret_cast<kiln_package*>(package_.data()); }
-  kiln_op& op(std::uint32_t at) {
-    return *reinterpret_cast<kiln_op*>(ops_.data() + std::size_t{at} * package().op_stride);
-  }
-
- private:
-  std::vector<char> package_;
-  std::vector<char> ops_;
-};
-
 /// Of this process. Never destroyed.
 struct TunedPackages {
   std::mutex mutex;
@@ -346,26 +325,6 @@ std::uint32_t position_of(const kiln_package& table, const std::string& name) {
 }
 
 }  // namespace
-
-std::optional<DLDataType> find_dtype(std::string_view name) {
-  static constexpr std::pair<std::string_view, DLDataType> kDTypes[] = {
-      {"float32", {kDLFloat, 32, 1}},
-      {"float16", {kDLFloat, 16, 1}},
-      {"bfloat16", {kDLBfloat, 16, 1}},
-      {"float64", {kDLFloat, 64, 1}},
-      {"float8_e4m3fn", {KILN_DL_FLOAT8_E4M3FN, 8, 1}},
-      {"float8_e5m2", {KILN_DL_FLOAT8_E5M2, 8, 1}},
-      {"int8", {kDLInt, 8, 1}},
-      {"int16", {kDLInt, 16, 1}},
-      {"int32", {kDLInt, 32, 1}},
-      {"int64", {kDLInt, 64, 1}},
-      {"uint8", {kDLUInt, 8, 1}},
-      {"bool", {KILN_DL_BOOL, 8, 1}}};
-  for (const auto& [word, dtype] : kDTypes) {
-    if (word == name) return dtype;
-  }
-  return std::nullopt;
-}
 
 void check_tuned_op(const kiln_op& op, const TunedOp& tuned) {
   TunedReader(op, tuned).read();

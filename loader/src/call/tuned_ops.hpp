@@ -10,9 +10,7 @@
 // computed as it was given. Safe from several threads.
 #pragma once
 
-#include <optional>
 #include <string>
-#include <string_view>
 
 #include "kiln/abi.h"
 
@@ -30,8 +28,5 @@ const kiln_package* tuned_package(const kiln_package& table, const TunedTable& t
 
 /// Throws kIntegrity with what tuned_package would find wrong in a table that has this.
 void check_tuned_op(const kiln_op& op, const TunedOp& tuned);
-
-/// Of a dtype's name in package.json.
-std::optional<DLDataType> find_dtype(std::string_view name);
 
 }  // namespace kiln

@@ -51,8 +51,7 @@ void check_functions(const ElfLibrary& library, const Binary& binary,
 /// It goes into documents, and says which build this is.
 void check_build_id(const std::string& build_id, std::vector<std::string>& violations) {
   constexpr std::size_t kLongest = 128;  // SHA-512 in hexadecimal
-  const bool fits =
-      !build_id.empty() && build_id.size() <= kLongest && kiln::is_word(build_id, "-_.");
+  const bool fits = !build_id.empty() && build_id.size() <= kLongest && is_word(build_id, "-_.");
   if (fits) return;
   violations.push_back("has the build id " + quote(build_id) +
                        " in its table, expected 1 to 128 letters, digits, '-', '_' and '.'");

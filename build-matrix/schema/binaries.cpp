@@ -85,7 +85,7 @@ FunctionCall parse_function(const JsonView& value, const std::vector<OpSchema>& 
   if (value.has("name")) {
     call.name = read_word(
         value.at("name"),
-        [](const std::string& name) { return !name.empty() && kiln::is_word(name, "_"); },
+        [](const std::string& name) { return !name.empty() && is_word(name, "_"); },
         "is not a function's name; expected what stands behind __tvm_ffi_");
   }
   if (value.has("arguments")) call.arguments = read_arguments(value.at("arguments"), *op);

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/ascii.hpp"
 #include "base/join.hpp"
 #include "base/quote.hpp"
 #include "build-matrix/schema/names.hpp"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ostream>
 
+#include "base/ascii.hpp"
 #include "base/join.hpp"
 #include "base/quote.hpp"
 #include "build-matrix/schema/fields.hpp"
@@ -23,8 +24,7 @@ const LaunchInstance kNoInstance{.name = "", .when = "", .constants = {}, .targe
 
 /// A symbol: of extern "C", or mangled.
 bool is_kernel_name(std::string_view name) {
-  return !name.empty() && name.size() <= 1024 && kiln::is_word(name, "_$") &&
-         !is_digit(name.front());
+  return !name.empty() && name.size() <= 1024 && is_word(name, "_$") && !is_digit(name.front());
 }
 
 std::map<std::string, std::vector<std::string>> parse_kernel_dtypes(const JsonView& value,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/ascii.hpp"
 #include "base/join.hpp"
 #include "base/quote.hpp"
 #include "build-matrix/schema/fields.hpp"
@@ -21,7 +22,7 @@ constexpr int kMaxStages = 16;
 constexpr int kMaxRegisters = 255;
 
 bool is_python_name(std::string_view name) {
-  return !name.empty() && name.size() <= 64 && kiln::is_word(name, "_") && !is_digit(name.front());
+  return !name.empty() && name.size() <= 64 && is_word(name, "_") && !is_digit(name.front());
 }
 
 template <class List>

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/ascii.hpp"
 #include "base/join.hpp"
 #include "documents/names.hpp"
 
@@ -98,7 +99,7 @@ bool is_symbol(std::string_view name) {
          are_words(name, is_alphanumeric, "") && name.front() >= 'A' && name.front() <= 'Z';
 }
 
-bool is_word(std::string_view name) {
+bool is_value_word(std::string_view name) {
   return name.size() <= kMaxNameLength && are_words(name, is_lower_or_digit, "-_");
 }
 

@@ -9,11 +9,6 @@
 
 namespace kiln::build {
 
-/// [0-9], in every locale.
-constexpr bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
 /// Empty if the name is snake_case and no C++ keyword, else what is wrong: "is a C++ keyword".
 std::string why_not_identifier(std::string_view name);
 
@@ -21,7 +16,7 @@ std::string why_not_identifier(std::string_view name);
 bool is_symbol(std::string_view name);
 
 /// [a-z0-9] words joined by single '-' or '_': a value of a string attribute.
-bool is_word(std::string_view name);
+bool is_value_word(std::string_view name);
 
 /// "../gated-mlp/cpu/gemm.cpp" -> "gated-mlp", the folder beside the package that has the source;
 /// empty for a source of the package's own.

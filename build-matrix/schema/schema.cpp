@@ -189,8 +189,8 @@ void parse_tensors(const JsonView& value, Scope& scope, OpSchema& op) {
 void parse_values(const JsonView& value, AttributeSchema& attribute) {
   Scope enumerators({});
   for (const JsonView& item : non_empty(value)) {
-    const std::string word =
-        read_word(item, is_word, "is not a value; expected words of [a-z0-9] joined by - or _");
+    const std::string word = read_word(
+        item, is_value_word, "is not a value; expected words of [a-z0-9] joined by - or _");
     enumerators.add(camel_case(word), item);
     attribute.values.push_back(word);
   }

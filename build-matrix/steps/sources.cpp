@@ -2,8 +2,8 @@
 #include "build-matrix/steps/sources.hpp"
 
 #include <algorithm>
-#include <cctype>
 
+#include "base/ascii.hpp"
 #include "base/quote.hpp"
 #include "build-matrix/base/files.hpp"
 #include "kiln/error.hpp"
@@ -13,8 +13,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-bool is_word(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+bool in_word(char c) {
+  return is_letter(c) || is_digit(c) || c == '_';
 }
 
 std::string_view without_blanks(std::string_view text) {
@@ -24,7 +24,7 @@ std::string_view without_blanks(std::string_view text) {
 
 /// The word at the beginning; may be empty.
 std::string_view first_word(std::string_view text) {
-  const auto end = std::find_if_not(text.begin(), text.end(), is_word);
+  const auto end = std::find_if_not(text.begin(), text.end(), in_word);
   return text.substr(0, static_cast<std::size_t>(end - text.begin()));
 }
 
@@ -127,7 +127,7 @@ class Stripped {
   /// The prefix of the literal that begins here: R, u8R, …
   bool is_raw() const {
     std::size_t begin = out_.size();
-    while (begin > 0 && is_word(out_[begin - 1])) --begin;
+    while (begin > 0 && in_word(out_[begin - 1])) --begin;
     const std::string_view prefix = std::string_view(out_).substr(begin);
     return prefix == "R" || prefix == "u8R" || prefix == "uR" || prefix == "UR" || prefix == "LR";
   }
@@ -146,8 +146,8 @@ class Stripped {
   /// 1'000, unlike u'x'.
   bool separates_digits() const {
     std::size_t begin = out_.size();
-    while (begin > 0 && (is_word(out_[begin - 1]) || out_[begin - 1] == '\'')) --begin;
-    return begin < out_.size() && std::isdigit(static_cast<unsigned char>(out_[begin])) != 0;
+    while (begin > 0 && (in_word(out_[begin - 1]) || out_[begin - 1] == '\'')) --begin;
+    return begin < out_.size() && is_digit(out_[begin]);
   }
 
   std::string_view text_;
@@ -177,7 +177,7 @@ bool reads_by_assembler(std::string_view line) {
     for (std::size_t at = line.find(word); at != std::string_view::npos;
          at = line.find(word, at + 1)) {
       const bool escaped = at >= 2 && line[at - 2] == '\\';
-      const bool member = at >= 1 && (is_word(line[at - 1]) || line[at - 1] == ')') && !escaped;
+      const bool member = at >= 1 && (in_word(line[at - 1]) || line[at - 1] == ')') && !escaped;
       if (!member && first_word(line.substr(at + 1)) == word.substr(1)) return true;
     }
   }

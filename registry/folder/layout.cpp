@@ -14,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/ascii.hpp"
 #include "base/draft.hpp"
 #include "base/quote.hpp"
 #include "documents/names.hpp"
@@ -233,7 +234,6 @@ void Layout::write(const std::vector<Tag>& tags) const {
 void check_is_path(const fs::path& folder, std::string_view operation) {
   const std::string text = folder.string();
   // "https:/…": fs::path may make one of two slashes. One letter is not a scheme.
-  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   const auto end = std::find_if_not(text.begin(), text.end(), is_letter);
   if (end - text.begin() < 2 || !std::string_view(end, text.end()).starts_with(":/")) return;
   throw Error(

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/ascii.hpp"
 #include "kiln/error.hpp"
 #include "registry/site/plot.hpp"
 
@@ -25,10 +26,8 @@ constexpr std::size_t kFoldedBytes = 6000;  // so are the parts of a longer card
 std::string slug_of(std::string_view text) {
   std::string slug;
   for (const char c : text) {
-    const char lower = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-    const bool is_word = (lower >= 'a' && lower <= 'z') || (lower >= '0' && lower <= '9');
-    if (is_word) {
-      slug += lower;
+    if (is_letter(c) || is_digit(c)) {
+      slug += lower_case(c);
     } else if (!slug.empty() && slug.back() != '-') {
       slug += '-';
     }

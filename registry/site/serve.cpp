@@ -2,7 +2,6 @@
 #include "registry/site/serve.hpp"
 
 #include <httplib.h>
-#include <strings.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -17,6 +16,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/ascii.hpp"
 #include "base/quote.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
@@ -99,7 +99,7 @@ struct Target {
 Target target_of(const httplib::Request& asked) {
   constexpr std::string_view kScheme = "http://";
   const std::string& whole = asked.path;
-  const bool is_url = ::strncasecmp(whole.c_str(), kScheme.data(), kScheme.size()) == 0;
+  const bool is_url = equal_but_for_case(whole.substr(0, kScheme.size()), kScheme);
   if (!is_url) return {asked.get_header_value("Host"), whole};
   const std::size_t slash = std::min(whole.find('/', kScheme.size()), whole.size());
   return {whole.substr(kScheme.size(), slash - kScheme.size()),

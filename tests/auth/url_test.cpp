@@ -5,10 +5,13 @@
 
 #include <doctest/doctest.h>
 
+#include <clocale>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/ascii.hpp"
+#include "base/size.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln {
@@ -43,6 +46,21 @@ TEST_CASE("url: where a server may send Kiln on") {
   CHECK_FALSE(follow(page, "ftp://r.example/x"));
   CHECK_FALSE(follow(page, "file:///etc/passwd"));
   CHECK_FALSE(follow(page, "https://[::1"));
+}
+
+TEST_CASE("url: a locale changes no name") {
+  static_assert(lower_case('I') == 'i' && lower_case('i') == 'i' && lower_case('\xcd') == '\xcd');
+  static_assert(is_letter('I') && !is_letter('\xe9') && is_digit('0') && !is_digit('\xb2'));
+  static_assert(equal_but_for_case("HTTP://I", "http://i") && !equal_but_for_case("i", "ii"));
+  // The last two only where they are installed.
+  for (const char* locale : {"C", "tr_TR.ISO-8859-9", "de_DE.UTF-8"}) {
+    if (std::setlocale(LC_ALL, locale) == nullptr) continue;
+    CHECK(parse_url("HTTPS://R.EXAMPLE-I/I").server() == "r.example-i");
+    CHECK(size_text(1'250'000) == "1.2 MB");
+    CHECK(size_text(999) == "999 B");
+    CHECK(fixed_text(-0.06, 1) == "-0.1");
+  }
+  std::setlocale(LC_ALL, "C");
 }
 
 TEST_CASE("url: a field more in the query") {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/ascii.hpp"
 #include "base/quote.hpp"
 #include "http/url.hpp"
 #include "kiln/error.hpp"
@@ -13,7 +14,7 @@ namespace {
 constexpr std::size_t kMaxChallengeBytes = 8u << 10;
 
 bool is_alphanumeric(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+  return is_letter(c) || is_digit(c);
 }
 bool is_token_char(char c) {
   return is_alphanumeric(c) || std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string::npos;

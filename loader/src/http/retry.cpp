@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <charconv>
 #include <condition_variable>
-#include <cstdio>
 #include <mutex>
 
+#include "base/ascii.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln {
@@ -21,9 +21,7 @@ constexpr seconds kLongestTold{120};
 constexpr milliseconds kLongestBackoff{30'000};
 
 std::string seconds_text(std::chrono::duration<double> time) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", time.count());
-  return text;
+  return fixed_text(time.count(), 1) + " s";
 }
 
 /// Sleeps. Throws kCancelled as soon as `stop` is asked for; `what` names what was under way.

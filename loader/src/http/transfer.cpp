@@ -12,6 +12,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/ascii.hpp"
 #include "base/fork.hpp"
 #include "base/quote.hpp"
 #include "http/certificates.hpp"

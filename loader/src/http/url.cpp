@@ -5,9 +5,9 @@
 #include <curl/curl.h>
 
 #include <algorithm>
-#include <cctype>
 #include <memory>
 
+#include "base/ascii.hpp"
 #include "base/quote.hpp"
 #include "kiln/error.hpp"
 
@@ -47,12 +47,6 @@ std::string whole_place(const Url& url) {
 }
 
 }  // namespace
-
-std::string lower_case(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
 
 Url parse_url(const std::string& text) {
   const Parsed url = parse(text);

@@ -40,9 +40,6 @@ std::string follow_reference(const std::string& base, const std::string& referen
 /// `url` with one more field, "digest=sha256:…", at the end of its query.
 std::string with_field(const std::string& url, const std::string& field);
 
-/// A name of a protocol, whose case means nothing: a scheme, a host, a header.
-std::string lower_case(std::string text);
-
 /// Throws kUsage for what is not a URL.
 Url parse_url(const std::string& text);
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/ascii.hpp"
 #include "base/quote.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
@@ -18,15 +19,10 @@ namespace {
 
 constexpr std::size_t kMaxSearched = 1000;  // a request or two each
 
-std::string in_lower_case(std::string text) {
-  for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return text;
-}
-
 bool has_all(const FoundPackage& package, const std::vector<std::string>& words) {
-  const std::string text = in_lower_case(package.name + "\n" + package.summary);
+  const std::string text = lower_case(package.name + "\n" + package.summary);
   return std::ranges::all_of(words, [&](const std::string& word) {
-    return text.find(in_lower_case(word)) != std::string::npos;
+    return text.find(lower_case(word)) != std::string::npos;
   });
 }
 

@@ -4,8 +4,9 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <string>
+
+#include "base/ascii.hpp"
 
 namespace kiln {
 
@@ -13,15 +14,9 @@ namespace kiln {
 inline std::string size_text(std::uint64_t bytes) {
   constexpr double kKilobyte = 1000;
   const auto value = static_cast<double>(bytes);
-  char text[32];
-  if (value < kKilobyte) {
-    std::snprintf(text, sizeof text, "%.0f B", value);
-  } else if (value < kKilobyte * kKilobyte) {
-    std::snprintf(text, sizeof text, "%.1f kB", value / kKilobyte);
-  } else {
-    std::snprintf(text, sizeof text, "%.1f MB", value / (kKilobyte * kKilobyte));
-  }
-  return text;
+  if (value < kKilobyte) return std::to_string(bytes) + " B";
+  if (value < kKilobyte * kKilobyte) return fixed_text(value / kKilobyte, 1) + " kB";
+  return fixed_text(value / (kKilobyte * kKilobyte), 1) + " MB";
 }
 
 }  // namespace kiln

@@ -136,7 +136,7 @@ int run_publish(AdvisoryWords& words, const RegistryCall& call) {
   return sign(words.signing, call);
 }
 
-int run_list(const RegistryCall& call) {
+int list_advisories(const RegistryCall& call) {
   Json list = Json::array();
   const std::optional<ClientView> view = view_as_client(call.registry);
   if (!view) {
@@ -219,7 +219,7 @@ void advisory_lift_verb(RegistryCommand& command) {
 void advisory_list_verb(RegistryCommand& command) {
   command.takes_registry();
   command.example("--registry build/registry", "");
-  command.runs(run_list);
+  command.runs(list_advisories);
 }
 
 }  // namespace kiln::registry

@@ -123,7 +123,7 @@ std::optional<std::string> yanked(const Ref& ref, const Settings& settings, cons
   }
 }
 
-int run_list(const Options& options) {
+int list_installed(const Options& options) {
   const Cache cache = options.existing_cache();
   const FileLock used = cache.use();
   const Settings settings = load_settings();
@@ -343,7 +343,7 @@ void list(KernelCommand& command) {
   command.takes_cache();
   command.example("", "every package, version and variant");
   command.example("geglu-mlp", "those of one package");
-  command.runs(run_list);
+  command.runs(list_installed);
 }
 
 void path(KernelCommand& command) {

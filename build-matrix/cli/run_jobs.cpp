@@ -16,9 +16,11 @@
 #include "build-matrix/base/files.hpp"
 #include "build-matrix/codegen/ops_header.hpp"
 #include "build-matrix/compilers/toolchain.hpp"
+#include "build-matrix/schema/choices.hpp"
 #include "build-matrix/steps/execute.hpp"
 #include "build-matrix/steps/report.hpp"
 #include "build-matrix/steps/trial.hpp"
+#include "documents/choices.hpp"
 #include "kiln/error.hpp"
 #include "loader/cli/frame/output.hpp"
 #include "settings/environment.hpp"
@@ -159,6 +161,9 @@ Job read_job(const fs::path& folder, const Matrix& matrix, const std::string& ve
   }
   Job job{.package = {}, .folder = fs::canonical(folder), .all = {}, .variants = {}};
   job.package = parse_package(read_file(schema), job.folder.filename().string(), schema.string());
+  if (const fs::path choices = folder / kChoicesFile; fs::exists(choices)) {
+    check_choices(read_file(choices), job.package, choices.string());
+  }
   job.all = expand(matrix, job.package);
   return job;
 }

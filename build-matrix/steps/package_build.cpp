@@ -8,6 +8,7 @@
 #include "build-matrix/codegen/codegen.hpp"
 #include "build-matrix/codegen/ops_header.hpp"
 #include "build-matrix/codegen/ops_stub.hpp"
+#include "documents/choices.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln::build {
@@ -154,7 +155,7 @@ void PackageFiles::collect_dev() {
   for (const std::string& module : job_.package.python) {
     dev_.emplace("python/" + fs::path(module).filename().string(), path_of(module));
   }
-  for (const char* name : {"CARD.md", "choices.json"}) {
+  for (const char* name : {"CARD.md", kChoicesFile}) {
     if (fs::is_regular_file(job_.folder / name)) dev_.emplace(name, job_.folder / name);
   }
 }

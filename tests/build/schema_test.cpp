@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "build-matrix/base/process.hpp"
+#include "build-matrix/schema/choices.hpp"
 #include "build-matrix/schema/names.hpp"
 #include "kiln/error.hpp"
 
@@ -582,4 +583,31 @@ TEST_CASE("schema: text that is not JSON is a build error too") {
       CHECK(std::string(error.what()).starts_with("./two-words/package.json: "));
     }
   }
+}
+
+TEST_CASE("choices: what kiln tune would refuse is a build error, with the file's name") {
+  const Package package = parse(json::parse(kGood));
+  const json good = json::parse(R"({
+    "op": "forward", "device": "cpu", "attribute": "mode", "parts": [["fast", "half-up"]],
+    "any": ["steps"], "within": {"bfloat16": 5e-3}})");
+  const auto refused = [&](const char* key, const json& value) -> std::string {
+    json offered = good;
+    offered[key] = value;
+    const json document = {{"schema", "kiln.choices/1"}, {"ops", json::array({offered})}};
+    try {
+      check_choices(document.dump(), package, "choices.json");
+    } catch (const kiln::Error& error) {
+      CHECK(error.code() == kiln::ErrorCode::kBuild);
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(refused("op", "forward") == "");
+  CHECK(refused("attribute", "steps") == "");
+  CHECK(refused("op", "backward") == R"(choices.json: the package has no op "backward")");
+  CHECK(refused("attribute", "kernel") == R"(choices.json: forward has no attribute "kernel")");
+  CHECK(refused("any", json::array({"no"})) == R"(choices.json: forward has no attribute "no")");
+  CHECK(refused("attribute", "scale") ==
+        "choices.json: scale is a float, expected a string or an int");
+  CHECK(refused("within", json::object()).starts_with("choices.json: ops[0].within"));
 }

@@ -13,8 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "documents/choices.hpp"
 #include "install/tuned.hpp"
-#include "loader/cli/verbs/tune_choices.hpp"
+#include "loader/cli/verbs/tune_shapes.hpp"
 #include "loader/cli/verbs/tune_timing.hpp"
 
 namespace kiln::cli {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TuneChoices: the kernels among which a package lets `kiln tune` choose, as its choices.json says,
-// and the calls that a user wants timed. choices.json travels in a version's dev layer:
+// Choices: the kernels among which a package lets `kiln tune` choose. choices.json lies beside
+// package.json and travels in a version's dev layer:
 //
 //   {"schema": "kiln.choices/1", "ops": [{
 //     "op": "forward", "device": "cuda", "attribute": "kernels",
@@ -14,18 +14,14 @@
 // change which choice is the fastest; a call that gives another attribute is not tuned. Pure.
 #pragma once
 
-#include <cstddef>
-#include <filesystem>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "documents/ops.hpp"
-#include "install/tuned.hpp"
 #include "kiln/device.hpp"
 
-namespace kiln::cli {
+namespace kiln {
 
 inline constexpr const char* kChoicesFile = "choices.json";
 
@@ -41,18 +37,4 @@ struct OfferedOp {
 /// Throws kIntegrity.
 std::vector<OfferedOp> parse_choices(std::string_view text, const std::string& subject);
 
-using Shape = std::map<std::string, TunedRow::Range>;
-
-/// "M=129-256,D=2048,H=8192". Throws kUsage unless it has each of the symbols, and no other.
-Shape parse_shape(std::string_view text, const std::vector<std::string>& symbols);
-
-/// "M=129-256 D=2048 H=8192"
-std::string to_text(const Shape& shape);
-
-/// The symbols of those tensors that calls have: all but the optional ones, and those of `with`.
-std::vector<std::string> symbols_of(const OpLayout& layout, const std::vector<std::string>& with);
-
-/// Where a shape is timed: each range at its ends and in its middle.
-std::vector<std::map<std::string, std::int64_t>> points_of(const Shape& shape);
-
-}  // namespace kiln::cli
+}  // namespace kiln

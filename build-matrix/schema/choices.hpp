@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What `kiln tune` would refuse of a package's choices.json on a user's machine. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace kiln::build {
+
+struct Package;
+
+/// `file` names the text in errors. Throws kBuild: it is no choices.json, or names an op or an
+/// attribute that the package does not have, or a float.
+void check_choices(std::string_view text, const Package& package, const std::string& file);
+
+}  // namespace kiln::build

@@ -3,22 +3,30 @@
 // The host side of the GPU variants: what is launched, and how.
 #include <kiln/sdk/device.hpp>
 
+#include <algorithm>
+#include <initializer_list>
+#include <iterator>
+
+#include "arguments.h"
 #include "in_place.hpp"
 #include "package.gen.hpp"
 
 namespace kiln::sdk {
 
+#define RMS_NORM_ROWS(NAME)                \
+  {"smxx_rms_norm", "forward_" NAME, 0}, { \
+    "smxx_rms_norm", "backward_" NAME, 0   \
+  }
+#define RMS_NORM_KERNELS(NAME)                                                       \
+  RMS_NORM_ROWS(NAME "_64"), RMS_NORM_ROWS(NAME "_256"), RMS_NORM_ROWS(NAME "_512"), \
+      RMS_NORM_ROWS(NAME "_1024"), RMS_NORM_ROWS(NAME "_elements"), {                \
+    "smxx_rms_norm", "add_parts_" NAME, 0                                            \
+  }
+
 KernelList kernel_list() {
-  static const KernelSpec kernels[] = {{"smxx_rms_norm", "rms_norm_forward_f32", 0},
-                                       {"smxx_rms_norm", "rms_norm_forward_f16", 0},
-                                       {"smxx_rms_norm", "rms_norm_forward_bf16", 0},
-                                       {"smxx_rms_norm", "rms_norm_backward_f32", 0},
-                                       {"smxx_rms_norm", "rms_norm_backward_f16", 0},
-                                       {"smxx_rms_norm", "rms_norm_backward_bf16", 0},
-                                       {"smxx_rms_norm", "rms_norm_weight_gradient_f32", 0},
-                                       {"smxx_rms_norm", "rms_norm_weight_gradient_f16", 0},
-                                       {"smxx_rms_norm", "rms_norm_weight_gradient_bf16", 0}};
-  return {kernels, 9};
+  static const KernelSpec kernels[] = {RMS_NORM_KERNELS("f32"), RMS_NORM_KERNELS("f16"),
+                                       RMS_NORM_KERNELS("bf16")};
+  return {kernels, static_cast<int>(std::size(kernels))};
 }
 
 }  // namespace kiln::sdk
@@ -26,14 +34,57 @@ KernelList kernel_list() {
 namespace kiln::package {
 namespace {
 
-constexpr int64_t kThreads = 256;
-constexpr int64_t kMaxBlocks = 2147483647;  // of a grid's x
+using rms_norm::kThreads;
 
-// The first kernel of each kind in kernel_list(); the kinds' others follow in the order of dtypes.
-enum Kind : int { kForward = 0, kBackward = 3, kWeightGradient = 6 };
+constexpr int kWidths = static_cast<int>(std::size(kThreads));
+constexpr int kAddParts = 2 * (kWidths + 1);  // among the kernels of a dtype
+constexpr int64_t kMaxBlocks = 2147483647;    // of a grid's x
 
-int kernel(Kind kind, sdk::DType dtype) {
-  return kind + (dtype == sdk::DType::kFloat32 ? 0 : dtype == sdk::DType::kFloat16 ? 1 : 2);
+int64_t parts_of(int64_t extent, int64_t unit) {
+  return (extent + unit - 1) / unit;
+}
+
+// The number of a kernel among those of all dtypes.
+int kernel(int of_dtype, sdk::DType dtype) {
+  const int number = dtype == sdk::DType::kFloat32 ? 0 : dtype == sdk::DType::kFloat16 ? 1 : 2;
+  return number * (kAddParts + 1) + of_dtype;
+}
+
+// Whether the rows of a matrix, or a vector, are whole vectors of 16 bytes.
+bool is_aligned(const sdk::Tensor& tensor, bool is_matrix) {
+  const int64_t elements = tensor.dtype == sdk::DType::kFloat32 ? 4 : 8;
+  const int64_t columns = tensor.shape[is_matrix ? 1 : 0];
+  return !tensor.present ||
+         (reinterpret_cast<uintptr_t>(tensor.data) % 16 == 0 && columns % elements == 0 &&
+          (!is_matrix || tensor.stride[0] % elements == 0));
+}
+
+// The first width that has so many columns, or kWidths.
+int width_of(int64_t count) {
+  int width = 0;
+  while (width < kWidths && count > int64_t{kThreads[width]} * rms_norm::kElements) ++width;
+  return width;
+}
+
+// The kernels of a dtype that compute a call: forward, and after it backward.
+struct Rows {
+  int kernel;
+  uint32_t threads;
+};
+Rows rows_of(const sdk::Tensor& weight, std::initializer_list<const sdk::Tensor*> matrices) {
+  const bool aligned =
+      is_aligned(weight, false) && std::ranges::all_of(matrices, [](const sdk::Tensor* each) {
+        return is_aligned(*each, true);
+      });
+  const int width = aligned ? width_of(weight.shape[0]) : kWidths;
+  return {2 * width,
+          static_cast<uint32_t>(width < kWidths ? kThreads[width] : rms_norm::kThreadsByElements)};
+}
+
+// Rows that a CTA of backward has, one after another: by the extents alone, as the workspace is.
+int64_t rows_of_part(const BackwardArguments& call) {
+  const int64_t parts = rms_norm::most_parts(kThreads[std::min(width_of(call.D), kWidths - 1)]);
+  return call.grad_weight.present && call.M > parts ? parts_of(call.M, parts) : 1;
 }
 
 int32_t check_rows(const char* op, int64_t rows, kiln_error* error) {
@@ -53,26 +104,27 @@ int32_t forward(const ForwardArguments& call, kiln_error* error) {
   sdk::OnDevice device;
   if (const int32_t status = device.enter(call.device, error)) return status;
   if (call.M == 0 || call.D == 0) return KILN_OK;
-  const void* x = call.x.data;
-  const void* weight = call.weight.data;
-  const void* residual = call.residual.data;
-  void* y = call.y.data;
-  void* h_out = call.h_out.data;
-  long long x_stride = call.x.stride[0];
-  long long residual_stride = call.residual.stride[0];
-  long long y_stride = call.y.stride[0];
-  long long h_stride = call.h_out.stride[0];
-  long long count = call.D;
-  auto eps = static_cast<float>(call.eps);
-  auto offset = static_cast<float>(call.offset);
-  void* arguments[] = {&x,     &x_stride, &weight, &residual, &residual_stride, &y, &y_stride,
-                       &h_out, &h_stride, &count,  &eps,      &offset};
-  return device.launch(kernel(kForward, call.x.dtype), {static_cast<uint32_t>(call.M), 1, 1},
-                       kThreads, call.stream, arguments, error);
+  const Rows rows = rows_of(call.weight, {&call.x, &call.residual, &call.y, &call.h_out});
+  rms_norm::ForwardArguments arguments{.x = call.x.data,
+                                       .residual = call.residual.data,
+                                       .weight = call.weight.data,
+                                       .y = call.y.data,
+                                       .h_out = call.h_out.data,
+                                       .x_stride = call.x.stride[0],
+                                       .residual_stride = call.residual.stride[0],
+                                       .y_stride = call.y.stride[0],
+                                       .h_out_stride = call.h_out.stride[0],
+                                       .count = call.D,
+                                       .eps = static_cast<float>(call.eps),
+                                       .offset = static_cast<float>(call.offset)};
+  void* pointers[] = {&arguments};
+  return device.launch(kernel(rows.kernel, call.x.dtype), {static_cast<uint32_t>(call.M)},
+                       rows.threads, call.stream, pointers, error);
 }
 
 size_t backward_workspace_bytes(const BackwardArguments& call) {
-  return call.grad_weight.present ? static_cast<size_t>(call.M) * sizeof(float) : 0;
+  if (!call.grad_weight.present) return 0;
+  return static_cast<size_t>(parts_of(call.M, rows_of_part(call)) * call.D) * sizeof(float);
 }
 
 int32_t backward(const BackwardArguments& call, kiln_error* error) {
@@ -81,33 +133,35 @@ int32_t backward(const BackwardArguments& call, kiln_error* error) {
   sdk::OnDevice device;
   if (const int32_t status = device.enter(call.device, error)) return status;
   if (call.D == 0) return KILN_OK;
-  const void* grad_y = call.grad_y.data;
-  const void* h = call.h.data;
-  const void* weight = call.weight.data;
-  void* grad_h = call.grad_h.data;
-  void* grad_weight = call.grad_weight.data;
-  void* scales = call.grad_weight.present ? call.workspace : nullptr;
-  long long grad_y_stride = call.grad_y.stride[0];
-  long long h_stride = call.h.stride[0];
-  long long grad_h_stride = call.grad_h.stride[0];
-  long long rows = call.M;
-  long long count = call.D;
-  auto eps = static_cast<float>(call.eps);
-  auto offset = static_cast<float>(call.offset);
+  const bool sums = call.grad_weight.present;
+  rms_norm::BackwardArguments arguments{
+      .grad_y = call.grad_y.data,
+      .h = call.h.data,
+      .weight = call.weight.data,
+      .grad_h = call.grad_h.data,
+      .sums = sums ? static_cast<float*>(call.workspace) : nullptr,
+      .grad_weight = call.grad_weight.data,
+      .grad_y_stride = call.grad_y.stride[0],
+      .h_stride = call.h.stride[0],
+      .grad_h_stride = call.grad_h.stride[0],
+      .rows = call.M,
+      .rows_of_part = rows_of_part(call),
+      .parts = parts_of(call.M, rows_of_part(call)),
+      .count = call.D,
+      .eps = static_cast<float>(call.eps),
+      .offset = static_cast<float>(call.offset)};
+  void* pointers[] = {&arguments};
   if (call.M > 0) {
-    void* arguments[] = {&grad_y,        &grad_y_stride, &h,     &h_stride, &weight, &grad_h,
-                         &grad_h_stride, &scales,        &count, &eps,      &offset};
-    const int32_t status =
-        device.launch(kernel(kBackward, call.h.dtype), {static_cast<uint32_t>(call.M), 1, 1},
-                      kThreads, call.stream, arguments, error);
+    const Rows rows = rows_of(call.weight, {&call.grad_y, &call.h, &call.grad_h});
+    const int32_t status = device.launch(kernel(rows.kernel + 1, call.h.dtype),
+                                         {static_cast<uint32_t>(arguments.parts)}, rows.threads,
+                                         call.stream, pointers, error);
     if (status != KILN_OK) return status;
   }
-  if (!call.grad_weight.present) return KILN_OK;
-  void* arguments[] = {&grad_y, &grad_y_stride, &h,    &h_stride,
-                       &scales, &grad_weight,   &rows, &count};
-  const auto blocks = static_cast<uint32_t>((call.D + kThreads - 1) / kThreads);
-  return device.launch(kernel(kWeightGradient, call.h.dtype), {blocks, 1, 1}, kThreads, call.stream,
-                       arguments, error);
+  if (!sums) return KILN_OK;
+  return device.launch(kernel(kAddParts, call.h.dtype),
+                       {static_cast<uint32_t>(parts_of(call.D, rms_norm::kAddColumns))},
+                       rms_norm::kAddThreads, call.stream, pointers, error);
 }
 
 }  // namespace kiln::package

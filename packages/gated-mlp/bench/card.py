@@ -211,12 +211,15 @@ ROWS = ((65, 256), (257, 1024), (1025, 2048), (2049, 8192))  # of held_out.py
 
 
 def drawn_table(results):
-    """Of the shapes that held_out.py drew, timed with the newest library: all seeds together, by rows."""
+    """Of the shapes that held_out.py drew, timed with the newest library: a GPU's seeds together, by rows."""
     drawn = [result for result in results if "gated" not in result["shapes"][0]]
-    if not drawn:
-        return
-    newest = max(drawn, key=lambda result: result["date"])
+    newest = max(drawn, key=lambda result: result["date"], default=None)
     drawn = [result for result in drawn if result["library"] == newest["library"]]
+    for gpu in sorted({result["gpu"] for result in drawn}):
+        yield from drawn_table_of([result for result in drawn if result["gpu"] == gpu])
+
+
+def drawn_table_of(drawn):
     shapes = [(s["m"], s["best_over_kiln"], s["eager_us"] / s["kiln_us"]) for result in drawn for s in result["shapes"]]
 
     def row(name, least, most):
@@ -225,10 +228,11 @@ def drawn_table(results):
         return [name, str(len(of)), f"{statistics.geometric_mean(eager):.3f}", f"{statistics.geometric_mean(best):.3f}",
                 f"{min(best):.3f}", str(sum(ratio < 1 for ratio in best))]
 
+    newest = max(drawn, key=lambda result: result["date"])
     seeds = ", ".join(str(seed) for seed in sorted(result["seed"] for result in drawn))
     yield from ["", f"{newest['gpu']}, driver {newest['driver']}, variant `{newest['variant']}`, PyTorch {newest['torch']}, "
-                f"{newest['date']}; widths of published models that no kernel was chosen for, rows drawn by the seeds "
-                f"{seeds}, bursts. best: the better of eager and of cuBLAS's products beside Kiln's own gate; its time over "
+                f"{newest['date']}; widths of published models that no kernel was chosen for, rows drawn by the seed"
+                f"{'s' * (len(drawn) > 1)} {seeds}, bursts. best: the better of eager and of cuBLAS's products beside Kiln's own gate; its time over "
                 "Kiln's:", "",
                 *table(["rows", "shapes", "eager / kiln", "best / kiln", "worst", "below 1"],
                        [row(f"{least} to {most}", least, most) for least, most in ROWS] + [row("all", 1, ROWS[-1][1])])]

@@ -103,9 +103,11 @@ def drawn_shapes_are_those_of_the_newest_library():
             run("new", "2026-01-02", 3, 100, 1.1), run("new", "2026-01-02", 4, 3000, 1.2),
             run("new", "2026-01-03", 5, 100, 0.1, gated=[])]  # pinned, and so not drawn
     runs += [run("new", "2026-01-02", 6, m, 1.0) for m in (300, 1500)]
+    runs += [run("new", "2026-01-02", 7, m, 0.8) | {"gpu": "another"} for m in (100, 300, 1500, 3000)]
     lines = [*card.drawn_table(runs)]
     assert "| 65 to 256 | 2 | 2.000 | 0.995 | 0.900 | 1 |" in lines, lines
     assert "| all | 5 | 2.000 | 1.035 | 0.900 | 1 |" in lines, lines
+    assert "| all | 4 | 2.000 | 0.800 | 0.800 | 4 |" in lines, lines
     assert not [*card.drawn_table([])]
 
 

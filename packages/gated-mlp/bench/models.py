@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Times slices of real models, built by transformers, with and without Kiln.
+
+    models.py --commit COMMIT --out bench/results/<gpu>-models.json [--slices llama-3.2-1b,…] [--modes prefill,…]
+
+A slice is a model of its published widths with two of its layers, a small vocabulary and random weights; kiln.torch.replace()
+makes the second of two equal ones. Nothing else differs, so a figure holds attention, norms and all that the host does,
+too. Time is of the wall clock between two synchronisations. The contenders take turns; the median of five rounds counts.
+
+  prefill      2,048 tokens, eager                decode                one token, eager
+  compiled     the same by torch.compile          decode_compiled       by torch.compile
+                                                  decode_graphs         by its mode reduce-overhead
+  train        forward and backward of 2,048      train_checkpointed    the same, each layer computed again
+               tokens
+"""
+import argparse
+import copy
+import datetime
+import json
+import pathlib
+import statistics
+import time
+
+import torch
+import transformers
+
+import kiln.torch
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+TOKENS, ROUNDS, ROUND_S = 2048, 5, 0.4
+COMMON = {"num_hidden_layers": 2, "vocab_size": 1024, "max_position_embeddings": 4096, "use_cache": False}
+SLICES = {
+    "llama-3.2-1b": ("LlamaForCausalLM", "LlamaConfig", {
+        "hidden_size": 2048, "intermediate_size": 8192, "num_attention_heads": 32, "num_key_value_heads": 8}),
+    "qwen3-8b": ("Qwen3ForCausalLM", "Qwen3Config", {
+        "hidden_size": 4096, "intermediate_size": 12288, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "head_dim": 128}),
+    "gemma-2-2b": ("Gemma2ForCausalLM", "Gemma2Config", {
+        "hidden_size": 2304, "intermediate_size": 9216, "num_attention_heads": 8, "num_key_value_heads": 4,
+        "head_dim": 256}),
+    "tiny": ("LlamaForCausalLM", "LlamaConfig", {
+        "hidden_size": 64, "intermediate_size": 192, "num_attention_heads": 4, "num_key_value_heads": 2}),
+}
+
+
+def pair_of(name):
+    """The slice as it is, and with Kiln; what replace() swapped."""
+    model, config, sizes = SLICES[name]
+    torch.manual_seed(1)
+    with torch.device(DEVICE):
+        plain = getattr(transformers, model)(getattr(transformers, config)(**COMMON, **sizes)).to(torch.bfloat16)
+    swapped = copy.deepcopy(plain)
+    report = kiln.torch.replace(swapped)
+    if not report.swapped:
+        raise RuntimeError(f"{name}: nothing was swapped: {report}")
+    kinds = [type(swapped.get_submodule(swap.name)).__name__ for swap in report.swaps if swap.swapped]
+    return {"without": plain, "with": swapped}, {kind: kinds.count(kind) for kind in sorted(set(kinds))}
+
+
+def inference(tokens, mode=None):
+    def call_of(model):
+        ids = (torch.arange(tokens, device=DEVICE) + 7)[None] % COMMON["vocab_size"]
+        run = model if mode is None else torch.compile(model, mode=mode, dynamic=False)
+        model.eval()
+
+        def call():
+            with torch.no_grad():
+                return run(input_ids=ids).logits
+
+        return call
+
+    return call_of
+
+
+def training(checkpointed):
+    def call_of(model):
+        ids = (torch.arange(TOKENS, device=DEVICE) + 7)[None] % COMMON["vocab_size"]
+        model.train()
+        if checkpointed:
+            model.gradient_checkpointing_enable()
+        else:
+            model.gradient_checkpointing_disable()
+
+        def call():
+            model.zero_grad(set_to_none=True)
+            loss = model(input_ids=ids, labels=ids).loss
+            loss.backward()
+            return loss.detach()
+
+        return call
+
+    return call_of
+
+
+MODES = {
+    "prefill": inference(TOKENS), "compiled": inference(TOKENS, "default"), "decode": inference(1),
+    "decode_compiled": inference(1, "default"), "decode_graphs": inference(1, "reduce-overhead"),
+    "train": training(False), "train_checkpointed": training(True),
+}
+
+
+def synchronize():
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+
+
+def seconds(call, times):
+    synchronize()
+    begin = time.perf_counter()
+    for _ in range(times):
+        call()
+    synchronize()
+    return (time.perf_counter() - begin) / times
+
+
+def measure(models, call_of):
+    calls, result, outputs = {}, {}, {}
+    for name, model in models.items():
+        calls[name] = call_of(model)
+        for _ in range(3):  # compilation, and what a graph is captured from
+            outputs[name] = calls[name]().float().clone()
+        if DEVICE == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            calls[name]()
+            synchronize()
+            result[f"{name}_peak_mib"] = round((torch.cuda.max_memory_allocated() - before) / 2**20)
+    times = {name: max(1, int(ROUND_S / seconds(call, 3))) for name, call in calls.items()}
+    found = {name: [] for name in calls}
+    for number in range(ROUNDS):
+        for name in (list(calls) if number % 2 else list(calls)[::-1]):
+            found[name].append(seconds(calls[name], times[name]))
+    apart = (outputs["with"] - outputs["without"]).norm() / outputs["without"].norm()
+    us = {f"{name}_us": round(1e6 * statistics.median(of), 1) for name, of in found.items()}
+    spread = max((max(of) - min(of)) / statistics.median(of) for of in found.values())
+    return us | {"without_over_with": round(us["without_us"] / us["with_us"], 3), "spread": round(spread, 3),
+                 "apart": float(f"{apart.item():.2g}")} | result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--commit", default="unknown")
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--slices", default=",".join(name for name in SLICES if name != "tiny"))
+    parser.add_argument("--modes", default=",".join(MODES))
+    arguments = parser.parse_args()
+    gpu = torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu"
+    result = {"schema": "kiln.models/1", "gpu": gpu, "torch": torch.__version__, "transformers": transformers.__version__,
+              "date": datetime.date.today().isoformat(), "commit": arguments.commit, "tokens": TOKENS, "results": []}
+    for name in arguments.slices.split(","):
+        models, swapped = pair_of(name)
+        for mode in arguments.modes.split(","):
+            torch.compiler.reset()
+            try:
+                facts = measure(models, MODES[mode])
+            except Exception as error:  # one mode's failure is told; the others are measured
+                facts = {"failed": f"{type(error).__name__}: {error}"[:300]}
+            result["results"].append({"slice": name, "mode": mode, "swapped": swapped} | facts)
+            print(json.dumps(result["results"][-1]), flush=True)
+            arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -3,7 +3,7 @@
 """ci/publish on real cells, to a folder and to Debian's docker-registry on loopback: what lands, what
 is refused, and that no reader ever sees half a version, kills included.
 
-Wants KILN_BIN, KILN_TOOLCHAINS and KILN_KERNELS (geglu-mlp's x86_64 CPU variants, built). Exits with 77
+Wants KILN_BIN, KILN_TOOLCHAINS and KILN_KERNELS (linear's x86_64 CPU variants, built). Exits with 77
 (skipped) without docker-registry, skopeo or nginx.
 """
 
@@ -24,8 +24,8 @@ import sampling  # noqa: E402
 from servers import Gate, Nginx, OciRegistry, digest_of, get, read_wholly  # noqa: E402
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-NAME = "geglu-mlp"
-VERSION = str(json.loads((SOURCE / "packages/geglu-mlp/package.json").read_text())["version"])
+NAME = "linear"  # of those with two such variants, what compiles in the least time
+VERSION = str(json.loads((SOURCE / "packages" / NAME / "package.json").read_text())["version"])
 VARIANTS = ["cpu-x86-64-v4", "cpu-x86-64-v3"]
 KILLS = 10
 
@@ -50,7 +50,7 @@ class Publish(unittest.TestCase):
         for variant in VARIANTS:
             cell = cls.cells / f"cell-{variant}" / NAME / variant
             shutil.copytree(pathlib.Path(os.environ["KILN_KERNELS"]) / NAME / variant, cell)
-            library = digest_of((cell / "libgeglu_mlp.so").read_bytes())
+            library = digest_of((cell / f"lib{NAME}.so").read_bytes())
             results.append({"variant": variant, "library": library, "cases": 3, "failed": 0})
         cls.results = results
         cls.green = cls.record("green", results)
@@ -112,8 +112,8 @@ class Publish(unittest.TestCase):
             package = self.work / "other" / "packages" / NAME
             for folder in (NAME, "gated-mlp"):  # which has what it shares
                 shutil.copytree(SOURCE / "packages" / folder, package.parent / folder)
-            with open(package / "csrc" / "cpu_package.cpp", "a", encoding="utf-8") as file:
-                file.write('\nextern "C" __attribute__((used)) const int geglu_mlp_tampered = 1;\n')
+            with open(package / "csrc" / "cpu.cpp", "a", encoding="utf-8") as file:
+                file.write('\nextern "C" __attribute__((used)) const int tampered = 1;\n')
             subprocess.run([self.bin / "kiln-build", "--toolchains", os.environ["KILN_TOOLCHAINS"], "--packages",
                             package.parent, "--only", VARIANTS[1], "--out", self.work / "other" / "out"],
                            check=True, capture_output=True)

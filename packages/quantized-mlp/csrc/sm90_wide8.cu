@@ -286,6 +286,7 @@ struct Wide8 : WidePlace<kGated, kTokenBlocks> {
           of_rows[panel] = row_scales(panel, next < p.groups ? next : p.groups - 1);
         }
       }
+      __syncwarp();  // the other lanes have read their tokens' scales, too
       if (lane == 0) barrier_arrive(empty(stage));
     }
   }

@@ -16,7 +16,10 @@
 #include <limits>
 #include <numbers>
 #include <random>
+#include <span>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "matrices.hpp"
@@ -135,6 +138,51 @@ double factor_of(Activation activation, double u) {
   return activation == Activation::kSiluClamped ? std::clamp(u, -kLimit, kLimit) + 1 : u;
 }
 
+/// Of products of neighbours: their sum, that of their magnitudes, and of their squares.
+struct Sums {
+  double sum = 0, terms = 0, squares = 0;
+};
+Sums sums_of(std::span<const double> a, const double* b) {
+  constexpr std::size_t kLanes = 4;
+  double sum[kLanes] = {}, terms[kLanes] = {}, squares[kLanes] = {};
+  const auto add = [&](std::size_t i, std::size_t lane) {
+    const double term = a[i] * b[i];
+    sum[lane] += term;
+    terms[lane] += std::abs(term);
+    squares[lane] += term * term;
+  };
+  std::size_t i = 0;
+  for (; i + kLanes <= a.size(); i += kLanes) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) add(i + lane, lane);
+  }
+  for (; i < a.size(); ++i) add(i, 0);
+  Sums all;
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    all.sum += sum[lane];
+    all.terms += terms[lane];
+    all.squares += squares[lane];
+  }
+  return all;
+}
+double sum_of_magnitudes(std::span<const double> values) {
+  double sum = 0;
+  for (const double value : values) sum += std::abs(value);
+  return sum;
+}
+
+/// Calls function(row), rows in turn to up to `threads` threads.
+void for_each_row(std::size_t rows, std::size_t threads,
+                  const std::function<void(std::size_t)>& function) {
+  const std::size_t count = std::clamp<std::size_t>(threads, 1, std::max<std::size_t>(rows, 1));
+  const auto run = [&](std::size_t first) {
+    for (std::size_t row = first; row < rows; row += count) function(row);
+  };
+  std::vector<std::thread> others;
+  for (std::size_t i = 1; i < count; ++i) others.emplace_back(run, i);
+  run(0);
+  for (std::thread& other : others) other.join();
+}
+
 struct Case {
   DType dtype = DType::kBFloat16;
   std::int64_t m = 1, d = 64, h = 64;
@@ -240,29 +288,21 @@ class Subject {
     expected_.assign(m * d, 0);
     terms_.assign(m * d, 0);
     rounded_terms_.assign(m * d, 0);
-    Values hidden(h), hidden_error(h), weights_error(h);
     // What a GPU's kernels for many tokens add where activations are FP8, which add few bits.
     const double more_sums = kShortSums - kSums;
-    for (std::size_t row = 0; row < m; ++row) {
+    const auto compute_row = [&](std::size_t row) {
+      Values hidden(h), hidden_error(h), weights_error(h);
+      const std::span<double> inputs(&x[row * d], d);
       if (c_.float8_input) {
-        const Float8Row as = float8_row(c_.dtype, &x[row * d], Values(d));
-        std::ranges::copy(as.values, x.begin() + static_cast<std::ptrdiff_t>(row * d));
+        std::ranges::copy(float8_row(c_.dtype, inputs.data(), Values(d)).values, inputs.begin());
       }
+      const double all_inputs = sum_of_magnitudes(inputs);
       for (std::size_t j = 0; j < h; ++j) {
-        double g = c_.biases ? gate_bias[j] : 0, u = c_.biases ? up_bias[j] : 0;
-        double g_terms = std::abs(g), u_terms = std::abs(u), g_squares = 0, u_squares = 0;
-        double inputs = 0;
-        for (std::size_t k = 0; k < d; ++k) {
-          const double of_gate = x[row * d + k] * gate[j * d + k];
-          const double of_up = x[row * d + k] * up[j * d + k];
-          g += of_gate;
-          u += of_up;
-          g_terms += std::abs(of_gate);
-          u_terms += std::abs(of_up);
-          g_squares += of_gate * of_gate;
-          u_squares += of_up * of_up;
-          inputs += std::abs(x[row * d + k]);
-        }
+        const Sums of_gate = sums_of(inputs, &gate[j * d]), of_up = sums_of(inputs, &up[j * d]);
+        const double g_bias = c_.biases ? gate_bias[j] : 0, u_bias = c_.biases ? up_bias[j] : 0;
+        const double g = g_bias + of_gate.sum, u = u_bias + of_up.sum;
+        const double g_terms = std::abs(g_bias) + of_gate.terms;
+        const double u_terms = std::abs(u_bias) + of_up.terms;
         const double active = activate(c_.activation, g), factor = factor_of(c_.activation, u);
         const double of_sums =
             1.2 * g_terms * std::abs(factor) + std::abs(active) * (u_terms + std::abs(factor));
@@ -273,42 +313,40 @@ class Subject {
           continue;
         }
         hidden_error[j] += rounding * std::abs(hidden[j]) + least_step(c_.dtype);
-        weights_error[j] = 1.2 * of_weights(g_terms, g_squares, inputs) * std::abs(factor) +
-                           std::abs(active) * of_weights(u_terms, u_squares, inputs);
+        weights_error[j] =
+            1.2 * of_weights(g_terms, of_gate.squares, all_inputs) * std::abs(factor) +
+            std::abs(active) * of_weights(u_terms, of_up.squares, all_inputs);
       }
       if (c_.float8_input) {
         Values most(h);
         for (std::size_t j = 0; j < h; ++j) most[j] = hidden_error[j] + weights_error[j];
-        const Float8Row least = float8_row(c_.dtype, hidden.data(), hidden_error);
+        Float8Row least = float8_row(c_.dtype, hidden.data(), hidden_error);
         weights_error = float8_row(c_.dtype, hidden.data(), most).moved;
-        hidden = least.values;
-        hidden_error = least.moved;
+        hidden = std::move(least.values);
+        hidden_error = std::move(least.moved);
       }
+      const double all_hidden = sum_of_magnitudes(hidden);
       for (std::size_t n = 0; n < d; ++n) {
-        double sum = (c_.biases ? down_bias[n] : 0) + (c_.residual ? residual[row * d + n] : 0);
-        double error = kSums * std::abs(sum);
-        double terms = 0, squares = 0, inputs = 0, from_hidden = 0, moved_terms = 0;
-        for (std::size_t j = 0; j < h; ++j) {
-          const double weight = down[n * h + j];
-          sum += hidden[j] * weight;
-          error += hidden_error[j] * std::abs(weight) + kSums * std::abs(hidden[j] * weight);
-          const double term = hidden[j] * weight, moved = weights_error[j] * weight;
-          terms += std::abs(term);
-          squares += term * term;
-          inputs += std::abs(hidden[j]);
-          from_hidden += moved * moved;
-          moved_terms += std::abs(moved);
-        }
+        const double* const weights = &down[n * h];
+        const Sums of_hidden = sums_of(hidden, weights);
+        const Sums moved = sums_of(weights_error, weights);
+        const double added_last =
+            (c_.biases ? down_bias[n] : 0) + (c_.residual ? residual[row * d + n] : 0);
+        const double sum = added_last + of_hidden.sum;
+        const double error =
+            kSums * (std::abs(added_last) + of_hidden.terms) + sums_of(hidden_error, weights).terms;
+        const double added = c_.float8_input
+                                 ? more_sums * of_hidden.terms +
+                                       std::min(moved.terms, kRounded * std::sqrt(moved.squares))
+                                 : of_weights(of_hidden.terms, of_hidden.squares, all_hidden) +
+                                       std::sqrt(moved.squares);
         expected_[row * d + n] = sum;
-        const double added =
-            c_.float8_input
-                ? more_sums * terms + std::min(moved_terms, kRounded * std::sqrt(from_hidden))
-                : of_weights(terms, squares, inputs) + std::sqrt(from_hidden);
         // The largest difference is then a part of the rounding's step.
         terms_[row * d + n] = (error + rounding * std::abs(sum)) / (2 * rounding);
         rounded_terms_[row * d + n] = terms_[row * d + n] + added / (2 * rounding);
       }
-    }
+    };
+    for_each_row(m, m * d * h > 100000 ? std::thread::hardware_concurrency() : 1, compute_row);
   }
 
   void compare(const std::string& what, const Array& y, std::int64_t rows) const {

@@ -64,12 +64,30 @@ struct WideGroups<Codes::kE4m3> {
   float2 scales[2];
 };
 
+template <Codes kCodes, int kTokenBlocks>
+struct WideLayout {
+  static constexpr int kUnit = 1;  // tiles of k of a stage
+  static constexpr int kCodeBytes = tile_bytes(kCodes);
+  static constexpr int kXBytes = kTokenBlocks * kWideBlockBytes;
+  static constexpr int kStageBytes = wide_stage_bytes(bits_of(kCodes), kTokenBlocks);
+  static constexpr int kStageStep = kStageBytes;
+  static constexpr int kStages = wide_stages(bits_of(kCodes), kTokenBlocks);
+  static_assert(kStageBytes == kXBytes + kWideRowTiles * kCodeBytes);
+};
+
 template <class Element, Codes kCodes, bool kGated, int kTokenBlocks>
-struct Wide : WidePlace<kGated, kTokenBlocks> {
-  using Base = WidePlace<kGated, kTokenBlocks>;
+struct Wide : WideStages<kGated, kTokenBlocks, WideLayout<kCodes, kTokenBlocks>> {
+  using Base = WideStages<kGated, kTokenBlocks, WideLayout<kCodes, kTokenBlocks>>;
+  using Base::codes_at;
+  using Base::empty;
   using Base::first;
+  using Base::full;
+  using Base::kCodeBytes;
   using Base::kPanels;
+  using Base::kStageBytes;
+  using Base::kStages;
   using Base::kTokens;
+  using Base::kXBytes;
   using Base::lane;
   using Base::last;
   using Base::p;
@@ -77,6 +95,7 @@ struct Wide : WidePlace<kGated, kTokenBlocks> {
   using Base::row_block;
   using Base::row_tile;
   using Base::shared;
+  using Base::stage_at;
   using Base::token_block;
   using Base::warp;
   using typename Base::Sums;
@@ -85,38 +104,8 @@ struct Wide : WidePlace<kGated, kTokenBlocks> {
   static constexpr bool kIsE4m3 = kCodes == Codes::kE4m3;
   using Groups = WideGroups<kCodes>;
   static constexpr int kLoads = kBits / 4;
-  static constexpr int kCodeBytes = kLoads * kStepBytes;
-  static constexpr int kXBytes = kTokenBlocks * kWideBlockBytes;
-  static constexpr int kStageBytes = wide_stage_bytes(kBits, kTokenBlocks);
-  static constexpr int kStages = wide_stages(kBits, kTokenBlocks);
-  static_assert(kStageBytes == kXBytes + kWideRowTiles * kCodeBytes);
 
-  __device__ __forceinline__ Wide(const ProductArguments& a_p, unsigned a_shared)
-      : Base(a_p, a_shared, 1) {}
-
-  __device__ __forceinline__ unsigned stage_at(unsigned stage) const {
-    return shared + stage * kStageBytes;
-  }
-  __device__ __forceinline__ static unsigned codes_at(int of, int panel) {
-    return static_cast<unsigned>(kXBytes + ((of / 4 * kPanels + panel) * 4 + of % 4) * kCodeBytes);
-  }
-  __device__ __forceinline__ unsigned full(unsigned stage) const {
-    return shared + kStages * kStageBytes + stage * 8;
-  }
-  __device__ __forceinline__ unsigned empty(unsigned stage) const {
-    return full(kStages) + stage * 8;
-  }
-
-  __device__ __forceinline__ void start() const {
-    if (threadIdx.x == 0) {
-      for (unsigned stage = 0; stage < kStages; ++stage) {
-        gated_mlp::barrier_init(full(stage), 1);
-        gated_mlp::barrier_init(empty(stage), kWideConsumers);
-      }
-      gated_mlp::barrier_init_fence();
-    }
-    __syncthreads();
-  }
+  using Base::Base;
 
   // Four warps share out the copies of a stage, and one thread of each issues them.
   __device__ __forceinline__ void produce(int by) const {

@@ -109,4 +109,40 @@ struct WidePlace {
   }
 };
 
+// The stages of a CTA's ring, and behind them their barriers. `Layout` says how large they are.
+template <bool kGated, int kTokenBlocks, class Layout>
+struct WideStages : WidePlace<kGated, kTokenBlocks>, Layout {
+  using Place = WidePlace<kGated, kTokenBlocks>;
+  using Layout::kStages;
+
+  __device__ __forceinline__ WideStages(const ProductArguments& p, unsigned shared)
+      : Place(p, shared, Layout::kUnit) {}
+
+  __device__ __forceinline__ unsigned stage_at(unsigned stage) const {
+    return this->shared + stage * Layout::kStageStep;
+  }
+  // Of a row tile, in a stage.
+  __device__ __forceinline__ static unsigned codes_at(int of, int panel) {
+    return static_cast<unsigned>(
+        Layout::kXBytes + ((of / 4 * Place::kPanels + panel) * 4 + of % 4) * Layout::kCodeBytes);
+  }
+  __device__ __forceinline__ unsigned full(unsigned stage) const {
+    return stage_at(kStages) + stage * 8;
+  }
+  __device__ __forceinline__ unsigned empty(unsigned stage) const {
+    return full(kStages) + stage * 8;
+  }
+
+  __device__ __forceinline__ void start() const {
+    if (threadIdx.x == 0) {
+      for (unsigned stage = 0; stage < kStages; ++stage) {
+        gated_mlp::barrier_init(full(stage), 1);
+        gated_mlp::barrier_init(empty(stage), kWideConsumers);
+      }
+      gated_mlp::barrier_init_fence();
+    }
+    __syncthreads();
+  }
+};
+
 }  // namespace quantized_mlp

@@ -85,12 +85,32 @@ __device__ __forceinline__ float divided(float value, float by_scale) {
   return is_finite ? value * by_scale : __uint_as_float(0x7fc00000u);
 }
 
+template <int kTokenBlocks>
+struct Wide8Layout {
+  static constexpr int kUnit = 2;  // tiles of k of a stage
+  static constexpr int kCodeBytes = kUnit * tile_bytes(Codes::kE4m3);
+  static constexpr int kXBytes = kTokenBlocks * kWide8BlockBytes;
+  static constexpr int kScalesAt = kXBytes + kWideRowTiles * kCodeBytes;
+  static constexpr int kStageBytes = wide8_stage_bytes(kTokenBlocks);
+  static constexpr int kStageStep = wide8_stage_step(kTokenBlocks);
+  static constexpr int kStages = wide8_stages(kTokenBlocks);
+};
+
 template <class Element, bool kGated, bool kGrouped, int kTokenBlocks>
-struct Wide8 : WidePlace<kGated, kTokenBlocks> {
-  using Base = WidePlace<kGated, kTokenBlocks>;
+struct Wide8 : WideStages<kGated, kTokenBlocks, Wide8Layout<kTokenBlocks>> {
+  using Base = WideStages<kGated, kTokenBlocks, Wide8Layout<kTokenBlocks>>;
+  using Base::codes_at;
+  using Base::empty;
   using Base::first;
+  using Base::full;
+  using Base::kCodeBytes;
   using Base::kPanels;
+  using Base::kScalesAt;
+  using Base::kStageBytes;
+  using Base::kStages;
   using Base::kTokens;
+  using Base::kUnit;
+  using Base::kXBytes;
   using Base::lane;
   using Base::last;
   using Base::p;
@@ -98,45 +118,14 @@ struct Wide8 : WidePlace<kGated, kTokenBlocks> {
   using Base::row_block;
   using Base::row_tile;
   using Base::shared;
+  using Base::stage_at;
   using Base::token_block;
   using Base::warp;
   using typename Base::Sums;
 
-  static constexpr int kUnit = 2;  // tiles of k of a stage
-  static constexpr int kCodeBytes = kUnit * 2 * kStepBytes;
-  static constexpr int kXBytes = kTokenBlocks * kWide8BlockBytes;
-  static constexpr int kScalesAt = kXBytes + kWideRowTiles * kCodeBytes;
   static constexpr int kScaleBytes = kWideBlock * 4;
-  static constexpr int kStageBytes = wide8_stage_bytes(kTokenBlocks);
-  static constexpr int kStageStep = wide8_stage_step(kTokenBlocks);
-  static constexpr int kStages = wide8_stages(kTokenBlocks);
 
-  __device__ __forceinline__ Wide8(const ProductArguments& a_p, unsigned a_shared)
-      : Base(a_p, a_shared, kUnit) {}
-
-  __device__ __forceinline__ unsigned stage_at(unsigned stage) const {
-    return shared + stage * kStageStep;
-  }
-  __device__ __forceinline__ static unsigned codes_at(int of, int panel) {
-    return static_cast<unsigned>(kXBytes + ((of / 4 * kPanels + panel) * 4 + of % 4) * kCodeBytes);
-  }
-  __device__ __forceinline__ unsigned full(unsigned stage) const {
-    return shared + kStages * kStageStep + stage * 8;
-  }
-  __device__ __forceinline__ unsigned empty(unsigned stage) const {
-    return full(kStages) + stage * 8;
-  }
-
-  __device__ __forceinline__ void start() const {
-    if (threadIdx.x == 0) {
-      for (unsigned stage = 0; stage < kStages; ++stage) {
-        gated_mlp::barrier_init(full(stage), 1);
-        gated_mlp::barrier_init(empty(stage), kWideConsumers);
-      }
-      gated_mlp::barrier_init_fence();
-    }
-    __syncthreads();
-  }
+  using Base::Base;
 
   // Four warps share out the copies of a stage, and one thread of each issues them: row tiles of
   // consumer warps `by` and `by` + 4, a block of tokens or its scales.

@@ -20,6 +20,7 @@
 //                       has it |
 #include "dequantize.cuh"
 #include "float8.h"
+#include "kernels.cuh"
 #include "outputs.cuh"
 #include "overlap.cuh"
 
@@ -285,28 +286,17 @@ __device__ __forceinline__ void round8(const ArrangeArguments& p) {
 
 }  // namespace quantized_mlp
 
-#define KILN_TILED(name, Element, codes, kind, gated)                                   \
-  extern "C" __global__ void __launch_bounds__(256, 1)                                  \
-      name##_##codes(const __grid_constant__ quantized_mlp::ProductArguments p) {       \
-    quantized_mlp::tiled<quantized_mlp::Element, quantized_mlp::Codes::kind, gated>(p); \
-  }
-#define KILN_TILEDS(name, Element, gated)       \
-  KILN_TILED(name, Element, int4, kInt4, gated) \
-  KILN_TILED(name, Element, int8, kInt8, gated) \
-  KILN_TILED(name, Element, e4m3, kE4m3, gated)
-KILN_TILEDS(tiled_gated_bf16, Bfloat16, true)
-KILN_TILEDS(tiled_gated_f16, Float16, true)
-KILN_TILEDS(tiled_plain_bf16, Bfloat16, false)
-KILN_TILEDS(tiled_plain_f16, Float16, false)
+#define KILN_TILED(name, Element, gated)                                   \
+  KILN_PRODUCT(tiled, (256, 1), name##_int4, Element, Codes::kInt4, gated) \
+  KILN_PRODUCT(tiled, (256, 1), name##_int8, Element, Codes::kInt8, gated) \
+  KILN_PRODUCT(tiled, (256, 1), name##_e4m3, Element, Codes::kE4m3, gated)
+KILN_TILED(tiled_gated_bf16, Bfloat16, true)
+KILN_TILED(tiled_gated_f16, Float16, true)
+KILN_TILED(tiled_plain_bf16, Bfloat16, false)
+KILN_TILED(tiled_plain_f16, Float16, false)
 
-extern "C" __global__ void __launch_bounds__(256)
-    finish_bf16(const __grid_constant__ quantized_mlp::ProductArguments p) {
-  quantized_mlp::add_parts<quantized_mlp::Bfloat16>(p);
-}
-extern "C" __global__ void __launch_bounds__(256)
-    finish_f16(const __grid_constant__ quantized_mlp::ProductArguments p) {
-  quantized_mlp::add_parts<quantized_mlp::Float16>(p);
-}
+KILN_PRODUCT(add_parts, (256), finish_bf16, Bfloat16)
+KILN_PRODUCT(add_parts, (256), finish_f16, Float16)
 
 extern "C" __global__ void __launch_bounds__(256)
     round8_bf16(const __grid_constant__ quantized_mlp::ArrangeArguments p) {

@@ -27,6 +27,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "kiln/kiln.hpp"
@@ -112,10 +113,12 @@ struct Scratch {
 };
 
 /// The kernels of one request, one for each device that is asked for: got at the first call there.
-class Kernels {
+/// Or of a class that derives from it and says how a module calls them; an autograd function keeps
+/// it for its backward: context->saved_data[…] = c10::IValue::make_capsule(source).
+class Kernels : public ::torch::CustomClassHolder {
  public:
-  Kernels(std::string package, Request request)
-      : package_(std::move(package)), request_(std::move(request)) {}
+  Kernels(std::string_view package, Request request)
+      : package_(package), request_(std::move(request)) {}
 
   /// That of the tensor's device. Throws what get_kernel throws.
   const Kernel& of(const ::torch::Tensor& tensor) {
@@ -128,6 +131,14 @@ class Kernels {
     return kernels_.emplace(place, get_kernel(package_, request)).first->second;
   }
 
+  /// Runs an op, kiln::ops::…, where `like` is, on LibTorch's current stream and in its memory.
+  template <class Arguments>
+  void run(const ::torch::Tensor& like, const Arguments& arguments) {
+    const TypedOp<Arguments> op = of(like).op<Arguments>();
+    const Scratch scratch(op.workspace_bytes(arguments), like);
+    op.run(arguments, scratch.workspace, current_stream(like));
+  }
+
  private:
   static constexpr int kCpu = -1;
   std::string package_;
@@ -135,5 +146,13 @@ class Kernels {
   std::mutex mutex_;
   std::map<int, Kernel> kernels_;  // by the GPU's number; a Kernel stays where it is
 };
+
+/// For the backward of a package that has no derivative of its gradients. `what`: "rms norm".
+inline void refuse_second_derivative(const std::string& what) {
+  if (!::torch::GradMode::is_enabled()) return;
+  throw Error(ErrorCode::kUsage, what +
+                                     ": a second derivative was asked for, and the package has "
+                                     "none. Call backward without create_graph");
+}
 
 }  // namespace kiln::torch

@@ -5,9 +5,9 @@
 // that requires one, unless a NoGradGuard is there.
 //
 //   kiln::torch::Attention attention(kiln::torch::AttentionOptions().causal(true));
-//   torch::Tensor out = attention->forward(q, k, v);       // q [..., T, HQ, D], k, v [..., S, HK,
-//   D] attention->append(k, v, slots, k_pages, v_pages);      // pages [P, PS, HK, D] out =
-//   attention->decode(q, k_pages, v_pages, block_table, lengths);
+//   torch::Tensor out = attention->forward(q, k, v);   // q [..., T, HQ, D]; k, v [..., S, HK, D]
+//   attention->append(k, v, slots, k_pages, v_pages);  // pages [P, PS, HK, D]
+//   out = attention->decode(q, k_pages, v_pages, block_table, lengths);
 //
 // bfloat16, float16, on CPUs float32. q, k and v may be views of one projection: heads side by side
 // are read where they are. kiln/torch.hpp says what memory and which stream it takes. Throws
@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <utility>
 
@@ -37,20 +38,12 @@ class AttentionOptions {
 
 namespace detail {
 
-struct AttentionSource : ::torch::CustomClassHolder {
+struct AttentionSource : Kernels {
   explicit AttentionSource(AttentionOptions given)
-      : options(std::move(given)),
-        kernels(std::string(ops::attention::kPackage), options.request()) {}
-  template <class Op>
-  void run(const ::torch::Tensor& like, const Op& arguments) {
-    const TypedOp<Op> op = kernels.of(like).template op<Op>();
-    const Scratch scratch(op.workspace_bytes(arguments), like);
-    op.run(arguments, scratch.workspace, current_stream(like));
-  }
+      : Kernels(ops::attention::kPackage, given.request()), options(std::move(given)) {}
   std::int64_t left() const { return options.window() - 1; }
   std::int64_t right() const { return options.causal() ? 0 : -1; }
   AttentionOptions options;
-  Kernels kernels;
 };
 
 /// [..., H, D] -> [T, H D]: a view where the rows have one distance.
@@ -95,11 +88,7 @@ class AttentionFunction : public ::torch::autograd::Function<AttentionFunction> 
   }
 
   static Tensors backward(Context* context, const Tensors& grads) {
-    if (::torch::GradMode::is_enabled()) {
-      throw Error(ErrorCode::kUsage,
-                  "attention: a second derivative was asked for, and the package has none. Call "
-                  "backward without create_graph");
-    }
+    refuse_second_derivative("attention");
     const auto saved = context->get_saved_variables();
     const auto held = context->saved_data["source"].toCapsule();
     auto& source = static_cast<AttentionSource&>(*held);

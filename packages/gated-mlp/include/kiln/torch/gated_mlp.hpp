@@ -20,7 +20,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <utility>
 
@@ -53,15 +52,14 @@ namespace detail {
 
 /// Where a module's layers come from.
 template <class Layer>
-class Source {
+class Source : public Kernels {
  public:
   Source(Request request, typename Layer::Attributes attributes)
-      : kernels_(std::string(Layer::kPackage), std::move(request)),
-        attributes_(std::move(attributes)) {}
+      : Kernels(Layer::kPackage, std::move(request)), attributes_(std::move(attributes)) {}
 
   /// gate, up, down and the three biases, of which any may be undefined.
   Layer layer(const std::array<::torch::Tensor, 6>& weights) {
-    return kernels_.of(weights[0])
+    return of(weights[0])
         .template layer<Layer>({.gate = view(weights[0]),
                                 .up = view(weights[1]),
                                 .down = view(weights[2]),
@@ -72,7 +70,6 @@ class Source {
   }
 
  private:
-  Kernels kernels_;
   typename Layer::Attributes attributes_;
 };
 
@@ -115,7 +112,7 @@ class Differentiable : public ::torch::autograd::Function<Differentiable<Layer>>
                                  const ::torch::Tensor& down, const Maybe& gate_bias,
                                  const Maybe& up_bias, const Maybe& down_bias,
                                  const Maybe& residual,
-                                 const std::shared_ptr<Source<Layer>>& source) {
+                                 const c10::intrusive_ptr<Source<Layer>>& source) {
     const auto given = [](const Maybe& tensor) { return tensor ? *tensor : ::torch::Tensor(); };
     const Inputs inputs = {
         x, gate, up, down, given(gate_bias), given(up_bias), given(down_bias), given(residual)};
@@ -133,21 +130,17 @@ class Differentiable : public ::torch::autograd::Function<Differentiable<Layer>>
       if (inputs[i].defined() && inputs[i].requires_grad()) wanted |= std::int64_t{1} << i;
     }
     context->saved_data["wanted"] = wanted;
-    context->saved_data["source"] = c10::IValue::make_capsule(c10::make_intrusive<Holder>(source));
+    context->saved_data["source"] = c10::IValue::make_capsule(source);
     return y;
   }
 
   static ::torch::autograd::variable_list backward(Context* context,
                                                    const ::torch::autograd::variable_list& grads) {
-    if (::torch::GradMode::is_enabled()) {
-      throw Error(ErrorCode::kUsage,
-                  "gated mlp: a second derivative was asked for, and the package has none. Call "
-                  "backward without create_graph");
-    }
+    refuse_second_derivative("gated mlp");
     const auto saved = context->get_saved_variables();
     const std::int64_t wanted = context->saved_data["wanted"].toInt();
     const auto held = context->saved_data["source"].toCapsule();
-    const auto& source = static_cast<const Holder&>(*held).source;
+    auto& source = static_cast<Source<Layer>&>(*held);
     const ::torch::Tensor grad_y = grads[0].contiguous();
     const ::torch::Tensor& x = saved[0];
     const ::torch::Tensor& gate = saved[1];
@@ -175,7 +168,7 @@ class Differentiable : public ::torch::autograd::Function<Differentiable<Layer>>
     const ::torch::autograd::variable_list results = {
         made[0], made[1], made[2], made[3], made[4], made[5], made[6], made[7], ::torch::Tensor()};
     if (wanted == std::int64_t{1} << 7) return results;  // the residual's alone: grad_y
-    const Layer layer = source->layer({gate, saved[2], saved[3], saved[4], saved[5], {}});
+    const Layer layer = source.layer({gate, saved[2], saved[3], saved[4], saved[5], {}});
     const typename Layer::Kept kept = {.gate_out = view(saved[6]), .up_out = view(saved[7])};
     const typename Layer::Gradients gradients = {.x = view(made[0]),
                                                  .gate = view(made[1]),
@@ -188,12 +181,6 @@ class Differentiable : public ::torch::autograd::Function<Differentiable<Layer>>
     layer.backward(view(grad_y), view(x), kept, gradients, scratch.workspace, current_stream(x));
     return results;
   }
-
- private:
-  struct Holder : ::torch::CustomClassHolder {
-    explicit Holder(std::shared_ptr<Source<Layer>> held) : source(std::move(held)) {}
-    std::shared_ptr<Source<Layer>> source;
-  };
 };
 
 }  // namespace detail
@@ -282,8 +269,8 @@ class GatedMlpImpl : public ::torch::nn::Module {
  private:
   GatedMlpImpl(Options an_options, std::nullptr_t)
       : options(std::move(an_options)),
-        source_(
-            std::make_shared<detail::Source<LayerType>>(options.request(), options.attributes())) {}
+        source_(c10::make_intrusive<detail::Source<LayerType>>(options.request(),
+                                                               options.attributes())) {}
 
   /// As torch::nn::Linear begins: within 1 / sqrt(fan in).
   static ::torch::Tensor uniform(c10::IntArrayRef shape, std::int64_t fan_in) {
@@ -291,7 +278,7 @@ class GatedMlpImpl : public ::torch::nn::Module {
     return ::torch::empty(shape).uniform_(-bound, bound);
   }
 
-  std::shared_ptr<detail::Source<LayerType>> source_;
+  c10::intrusive_ptr<detail::Source<LayerType>> source_;
 };
 
 }  // namespace kiln::torch

@@ -12,10 +12,7 @@
 // derivative throws too. Threads: as torch::nn::Linear.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <string>
 #include <utility>
 
 #include "kiln/ops/rms_norm.hpp"
@@ -38,11 +35,9 @@ class RmsNormOptions {
 
 namespace detail {
 
-struct RmsNormSource : ::torch::CustomClassHolder {
-  explicit RmsNormSource(RmsNormOptions options)
-      : kernels(std::string(ops::rms_norm::kPackage), options.request()),
-        attributes(options.attributes()) {}
-  Kernels kernels;
+struct RmsNormSource : Kernels {
+  explicit RmsNormSource(const RmsNormOptions& options)
+      : Kernels(ops::rms_norm::kPackage, options.request()), attributes(options.attributes()) {}
   RmsNormOptions::Attributes attributes;
 };
 
@@ -57,14 +52,12 @@ class RmsNormFunction : public ::torch::autograd::Function<RmsNormFunction> {
                          const c10::intrusive_ptr<RmsNormSource>& source) {
     const ::torch::Tensor y = ::torch::empty_like(x);
     const ::torch::Tensor h = residual ? ::torch::empty_like(x) : ::torch::Tensor();
-    source->kernels.of(x).op<ops::rms_norm::Forward>().run(
-        {.x = view(x),
-         .weight = view(weight),
-         .residual = residual ? view(*residual) : Tensor(),
-         .y = view(y),
-         .h_out = view(h),
-         .attributes = source->attributes},
-        {}, current_stream(x));
+    source->run<ops::rms_norm::Forward>(x, {.x = view(x),
+                                            .weight = view(weight),
+                                            .residual = residual ? view(*residual) : Tensor(),
+                                            .y = view(y),
+                                            .h_out = view(h),
+                                            .attributes = source->attributes});
     context->save_for_backward({residual ? h : x, weight});
     context->saved_data["weight"] = weight.requires_grad();
     context->saved_data["residual"] = residual.has_value();
@@ -73,11 +66,7 @@ class RmsNormFunction : public ::torch::autograd::Function<RmsNormFunction> {
   }
 
   static Tensors backward(Context* context, const Tensors& grads) {
-    if (::torch::GradMode::is_enabled()) {
-      throw Error(ErrorCode::kUsage,
-                  "rms norm: a second derivative was asked for, and the package has none. Call "
-                  "backward without create_graph");
-    }
+    refuse_second_derivative("rms norm");
     const auto saved = context->get_saved_variables();
     const ::torch::Tensor& h = saved[0];
     const ::torch::Tensor& weight = saved[1];
@@ -88,15 +77,12 @@ class RmsNormFunction : public ::torch::autograd::Function<RmsNormFunction> {
     ::torch::Tensor grad_h = ::torch::empty_like(h);
     const ::torch::Tensor grad_weight =
         context->saved_data["weight"].toBool() ? ::torch::empty_like(weight) : ::torch::Tensor();
-    const ops::rms_norm::Backward arguments = {.grad_y = view(grad_y),
-                                               .h = view(h),
-                                               .weight = view(weight),
-                                               .grad_h = view(grad_h),
-                                               .grad_weight = view(grad_weight),
-                                               .attributes = source.attributes};
-    const auto op = source.kernels.of(h).op<ops::rms_norm::Backward>();
-    const Scratch scratch(op.workspace_bytes(arguments), h);
-    op.run(arguments, scratch.workspace, current_stream(h));
+    source.run<ops::rms_norm::Backward>(h, {.grad_y = view(grad_y),
+                                            .h = view(h),
+                                            .weight = view(weight),
+                                            .grad_h = view(grad_h),
+                                            .grad_weight = view(grad_weight),
+                                            .attributes = source.attributes});
     if (grads.size() > 1 && grads[1].defined()) grad_h = grad_h + grads[1];
     // LibTorch refuses the gradient of an input that was none.
     const bool has_residual = context->saved_data["residual"].toBool();

@@ -41,10 +41,15 @@ def seconds(call, times):
     return (time.perf_counter() - begin) / times
 
 
+def inputs_of(m, d, h, dtype):
+    """x, gate, up, down."""
+    return [torch.randn(*size).mul_(scale).to(dtype) for size, scale in
+            (((m, d), 1), ((h, d), d**-0.5), ((h, d), d**-0.5), ((d, h), h**-0.5))]
+
+
 def compare(library, gate, dtype, bound, shape, rounds):
     m, d, h = shape
-    x, up_gate, up, down = (torch.randn(*size, dtype=torch.float32).mul_(scale).to(dtype) for size, scale in
-                            (((m, d), 1), ((h, d), d**-0.5), ((h, d), d**-0.5), ((d, h), h**-0.5)))
+    x, up_gate, up, down = inputs_of(m, d, h, dtype)
     eager, concatenated = bench.eager_of(gate), bench.concatenated_of(gate)
     both, y = torch.cat([up_gate, up]), torch.empty_like(x)
     calls = {"kiln": library.forward(x, up_gate, up, down, y), "eager": lambda: eager(x, up_gate, up, down),
@@ -84,34 +89,38 @@ def measure(arguments):
                 print(json.dumps({"dtype": name, "threads": arguments.threads} | result), flush=True)
 
 
-def provenance(arguments):
+def provenance(arguments, kind, regime):
     with open(arguments.library, "rb") as file:
         digest = hashlib.sha256(file.read()).hexdigest()
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         cpu = next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
     onednn = next(word for line in torch.__config__.show().splitlines() if "oneDNN" in line or "MKL-DNN" in line
                   for word in line.split() if word.startswith("v") and word[1:2].isdigit())
-    return {"schema": f"{gates.name_of(arguments.package)}.cpu_threads/1", "cpu": cpu, "cpus": os.cpu_count(),
+    return {"schema": f"{gates.name_of(arguments.package)}.{kind}/1", "cpu": cpu, "cpus": os.cpu_count(),
             "torch": torch.__version__, "onednn": onednn, "date": datetime.date.today().isoformat(),
             "commit": arguments.commit, "package": arguments.package, "variant": arguments.variant,
-            "library": f"sha256:{digest}", "rounds": arguments.rounds,
-            "regime": "the least of the rounds, a pause before each turn"}
+            "library": f"sha256:{digest}", "rounds": arguments.rounds, "regime": regime}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def parser_of(description, rounds):
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--package", default="geglu-mlp@1", metavar="NAME@VERSION")
     parser.add_argument("--variant", required=True)
     parser.add_argument("--library", required=True)
     parser.add_argument("--commit", default="unknown")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--out", metavar="FILE", help="gets the figures as JSON")
+    return parser
+
+
+def main():
+    parser = parser_of(__doc__.splitlines()[0], rounds=7)
     parser.add_argument("--most", type=int, default=os.cpu_count(), help="threads")
     parser.add_argument("--threads", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--out", metavar="FILE", help="gets the figures as JSON")
     arguments = parser.parse_args()
     if arguments.threads:
         return measure(arguments)
-    result = provenance(arguments) | {"shapes": []}
+    result = provenance(arguments, "cpu_threads", "the least of the rounds, a pause before each turn") | {"shapes": []}
     for threads in (*(1 << i for i in range(10) if 1 << i < arguments.most), arguments.most):
         cpus = sorted(os.sched_getaffinity(0))[:threads]
         command = [sys.executable, *sys.argv, "--threads", str(threads)]

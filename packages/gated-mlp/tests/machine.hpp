@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Machine: where and when a measurement was taken, for the data files of check and bench.
+// Machine: where and when a measurement was taken, for the check's record.
 #pragma once
 
 #include <string>

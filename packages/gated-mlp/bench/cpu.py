@@ -23,8 +23,6 @@ import torch
 import cpu_threads
 import eager as bench
 import gates
-import held_out
-from library import Library
 
 SHAPES = [(m, 768, 3072) for m in (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 8192)] + [
     (m, 1024, 4096) for m in (16, 128, 1024)]
@@ -73,7 +71,7 @@ def ways_of(library, package, x, *weights):
 
 def require_right(ways, exact, what):
     for name, call in ways.items():
-        error = ((call()[:64].double() - exact).norm() / exact.norm()).item()
+        error = bench.relative_error(call()[:64], exact)
         if not error <= BOUND and name != "openblas_products":
             raise RuntimeError(f"{what}: {name} has a relative L2 error of {error}, expected at most {BOUND}")
 
@@ -102,18 +100,16 @@ def compare(arguments, library, shape):
 
 
 def main():
-    arguments = cpu_threads.parser_of(__doc__.splitlines()[0], rounds=21).parse_args()
+    arguments, library, result = bench.begin(__doc__.splitlines()[0], "cpu", device="cpu", threads=1,
+                                             regime="CPU time of one pinned thread; rounds take turns")
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     torch.manual_seed(7)
-    result = cpu_threads.provenance(arguments, "cpu", "CPU time of one pinned thread; rounds take turns")
     blas = numpy.show_config(mode="dicts")["Build Dependencies"]["blas"]
-    result |= {"threads": 1, "openblas": f"{blas['name']} {blas['version']} of numpy {numpy.__version__}",
-               "onednn_bf16": f"PyTorch {torch.__version__}", "onednn_f32": f"PyTorch {torch.__version__}", "shapes": []}
-    library = Library(arguments.library, device="cpu")
-    with torch.no_grad():
-        for shape in SHAPES:
-            result["shapes"].append(compare(arguments, library, shape))
-            held_out.write(result, arguments.out)
+    result |= {"rounds": arguments.rounds, "openblas": f"{blas['name']} {blas['version']} of numpy {numpy.__version__}",
+               "onednn_bf16": f"PyTorch {torch.__version__}", "onednn_f32": f"PyTorch {torch.__version__}"}
+    for shape in SHAPES:
+        result["shapes"].append(compare(arguments, library, shape))
+        bench.write_result(result, arguments.out)
 
 
 if __name__ == "__main__":

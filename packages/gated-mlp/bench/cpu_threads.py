@@ -12,8 +12,6 @@ turn wants: a pause before each turn lets them sleep. after_torch is one forward
 PyTorch's, as in a model that has both. Each shape is first compared with double precision.
 """
 import argparse
-import datetime
-import hashlib
 import json
 import os
 import statistics
@@ -25,8 +23,6 @@ import torch
 
 import eager as bench
 import gates
-import held_out
-from library import Library
 
 SHAPES = [(m, 768, 3072) for m in (1, 8, 64, 512, 4096, 8192)] + [(m, 4096, 14336) for m in (1, 8, 64, 512)]
 DTYPES = {"bfloat16": (torch.bfloat16, 3e-3), "float32": (torch.float32, 1e-6)}
@@ -56,7 +52,7 @@ def compare(library, gate, dtype, bound, shape, rounds):
              "concatenated": lambda: concatenated(x, both, down)}
     first = {name: call() for name, call in calls.items()}
     exact = eager(*(t.double() for t in (x[:64], up_gate, up, down)))
-    error = ((y[:64].double() - exact).norm() / exact.norm()).item()
+    error = bench.relative_error(y[:64], exact)
     if not error <= bound:
         raise RuntimeError(f"{shape}: relative L2 error {error}, expected at most {bound}")
     del first
@@ -74,53 +70,29 @@ def compare(library, gate, dtype, bound, shape, rounds):
     return result | {"best_over_kiln": round(min(result["eager_us"], result["concatenated_us"]) / result["kiln_us"], 3)}
 
 
-def measure(arguments):
+def measure(arguments, library):
     """In the process of one number of threads: a line for each shape."""
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(1)
-    library = Library(arguments.library, device="cpu")
     gate = gates.gate_of(arguments.package)
-    with torch.no_grad():
-        for name, (dtype, bound) in DTYPES.items():
-            for shape in SHAPES:
-                if name == "float32" and shape[0] * shape[1] * shape[2] > 1.2e10:
-                    continue  # seconds a forward
-                result = compare(library, gate, dtype, bound, shape, arguments.rounds)
-                print(json.dumps({"dtype": name, "threads": arguments.threads} | result), flush=True)
-
-
-def provenance(arguments, kind, regime):
-    with open(arguments.library, "rb") as file:
-        digest = hashlib.sha256(file.read()).hexdigest()
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        cpu = next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
-    onednn = next(word for line in torch.__config__.show().splitlines() if "oneDNN" in line or "MKL-DNN" in line
-                  for word in line.split() if word.startswith("v") and word[1:2].isdigit())
-    return {"schema": f"{gates.name_of(arguments.package)}.{kind}/1", "cpu": cpu, "cpus": os.cpu_count(),
-            "torch": torch.__version__, "onednn": onednn, "date": datetime.date.today().isoformat(),
-            "commit": arguments.commit, "package": arguments.package, "variant": arguments.variant,
-            "library": f"sha256:{digest}", "rounds": arguments.rounds, "regime": regime}
-
-
-def parser_of(description, rounds):
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--package", default="geglu-mlp@1", metavar="NAME@VERSION")
-    parser.add_argument("--variant", required=True)
-    parser.add_argument("--library", required=True)
-    parser.add_argument("--commit", default="unknown")
-    parser.add_argument("--rounds", type=int, default=rounds)
-    parser.add_argument("--out", metavar="FILE", help="gets the figures as JSON")
-    return parser
+    for name, (dtype, bound) in DTYPES.items():
+        for shape in SHAPES:
+            if name == "float32" and shape[0] * shape[1] * shape[2] > 1.2e10:
+                continue  # seconds a forward
+            result = compare(library, gate, dtype, bound, shape, arguments.rounds)
+            print(json.dumps({"dtype": name, "threads": arguments.threads} | result), flush=True)
 
 
 def main():
-    parser = parser_of(__doc__.splitlines()[0], rounds=7)
-    parser.add_argument("--most", type=int, default=os.cpu_count(), help="threads")
-    parser.add_argument("--threads", type=int, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    def options(parser):
+        parser.add_argument("--most", type=int, default=os.cpu_count(), help="threads")
+        parser.add_argument("--threads", type=int, help=argparse.SUPPRESS)
+
+    arguments, library, result = bench.begin(__doc__.splitlines()[0], "cpu_threads", options, device="cpu",
+                                             regime="the least of the rounds, a pause before each turn")
     if arguments.threads:
-        return measure(arguments)
-    result = provenance(arguments, "cpu_threads", "the least of the rounds, a pause before each turn") | {"shapes": []}
+        return measure(arguments, library)
+    result["rounds"] = arguments.rounds
     for threads in (*(1 << i for i in range(10) if 1 << i < arguments.most), arguments.most):
         cpus = sorted(os.sched_getaffinity(0))[:threads]
         command = [sys.executable, *sys.argv, "--threads", str(threads)]
@@ -132,7 +104,7 @@ def main():
                 result["shapes"].append(json.loads(line))
         if child.returncode:
             return child.returncode
-        held_out.write(result, arguments.out)
+        bench.write_result(result, arguments.out)
     for name in DTYPES:
         for count in dict.fromkeys(shape["threads"] for shape in result["shapes"]):
             ratios = [s["best_over_kiln"] for s in result["shapes"] if (s["dtype"], s["threads"]) == (name, count)]

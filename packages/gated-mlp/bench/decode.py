@@ -16,7 +16,6 @@ import triton.language as tl
 
 import eager as bench
 import gates
-import held_out
 
 WIDTHS = ((768, 3072), (1024, 4096), (2048, 8192), (2304, 9216), (3584, 14336), (4096, 14336))
 ROWS = (1, 4, 16, 32, 64)
@@ -57,8 +56,8 @@ def compare(arguments, library, gate, d, h):
         outputs[0].fill_(float("nan"))
         graphs["kiln"].replay()
         exact = eager(*(t.double() for t in (xs[0], *weights[0])))
-        errors = {"kiln": outputs[0], "eager": eager(xs[0], *weights[0])}
-        errors = {name: ((y.double() - exact).norm() / exact.norm()).item() for name, y in errors.items()}
+        found = {"kiln": outputs[0], "eager": eager(xs[0], *weights[0])}
+        errors = {name: bench.relative_error(y, exact) for name, y in found.items()}
         bench.require_right(errors, m * min(d, h), f"{m}, {d}, {h}")
         figures = bench.round_robin(graphs, arguments.rounds, REGIME)
         times = {name: statistics.median(found) for name, found in figures.items()}
@@ -75,7 +74,7 @@ def main():
         for shape in compare(arguments, library, gates.gate_of(arguments.package), d, h):
             print(shape, flush=True)
             result["shapes"].append(shape)
-        held_out.write(result, arguments.out)
+        bench.write_result(result, arguments.out)
 
 
 if __name__ == "__main__":

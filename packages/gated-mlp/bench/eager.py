@@ -206,6 +206,11 @@ RIVALS = {
 }
 
 
+def relative_error(found, exact):
+    """Relative L2 against what was computed in double precision."""
+    return ((found.double() - exact).norm() / exact.norm()).item()
+
+
 def errors_of(gate, inputs, output, graphs, results):
     """The relative L2 error against fp64 over the first rows. A library is judged by what its replay writes, a
     rival by what its first call returned."""
@@ -216,7 +221,7 @@ def errors_of(gate, inputs, output, graphs, results):
         output.fill_(float("nan"))
         graphs[name].replay()
         results[name] = output[:64].clone()
-    return {k: ((v.double() - exact).norm() / exact.norm()).item() for k, v in results.items()}
+    return {name: relative_error(result, exact) for name, result in results.items()}
 
 
 def bind_rivals(rivals, sets, fewest=1):
@@ -398,12 +403,14 @@ def add_common_options(parser, rivals):
     parser.add_argument("--out", metavar="FILE", help="gets the figures as JSON")
 
 
-def find_library(arguments):
+def find_library(arguments, device="cuda"):
     """Installs the package where no library is named."""
     if arguments.library:
         return
     beside = pathlib.Path(sys.argv[0]).with_name("kiln")  # where this is bin/kiln-bench
     command = [str(beside) if beside.exists() else "kiln", "install", "--json", "--quiet", arguments.package]
+    if device == "cpu":
+        command += ["--device", "cpu"]
     for name in ("registry", "variant"):
         if getattr(arguments, name):
             command += [f"--{name}", getattr(arguments, name)]
@@ -425,28 +432,37 @@ def chosen_rivals(arguments, rivals):
     return {name: lambda make=rivals[name]: make(gate) for name in dict.fromkeys(names)}
 
 
-def provenance(arguments, kind):
-    driver = subprocess.check_output(smi_command("driver_version", "noheader"), text=True).strip()
+def provenance(arguments, kind, device="cuda"):
     with open(arguments.library, "rb") as file:
         digest = hashlib.sha256(file.read()).hexdigest()
-    return {
-        "schema": f"{gates.name_of(arguments.package)}.{kind}/1", "gpu": torch.cuda.get_device_name(0),
-        "driver": driver, "torch": torch.__version__, "cuda": torch.version.cuda,
-        "date": datetime.date.today().isoformat(), "commit": arguments.commit,
-        "package": arguments.package, "variant": arguments.variant,
-        "library": f"sha256:{digest}", "dtype": "bfloat16",
-    }
+    return {"schema": f"{gates.name_of(arguments.package)}.{kind}/1", **(cpu_facts() if device == "cpu" else gpu_facts()),
+            "torch": torch.__version__, "date": datetime.date.today().isoformat(), "commit": arguments.commit,
+            "package": arguments.package, "variant": arguments.variant, "library": f"sha256:{digest}"}
 
 
-def begin(description, kind, add_options=lambda parser: None, rivals=(), **more):
+def gpu_facts():
+    driver = subprocess.check_output(smi_command("driver_version", "noheader"), text=True).strip()
+    return {"gpu": torch.cuda.get_device_name(0), "driver": driver, "cuda": torch.version.cuda, "dtype": "bfloat16"}
+
+
+def cpu_facts():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        cpu = next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+    onednn = next(word for line in torch.__config__.show().splitlines() if "oneDNN" in line or "MKL-DNN" in line
+                  for word in line.split() if word.startswith("v") and word[1:2].isdigit())
+    return {"cpu": cpu, "cpus": os.cpu_count(), "onednn": onednn}
+
+
+def begin(description, kind, add_options=lambda parser: None, rivals=(), device="cuda", **more):
     """A script's options, the library that it times, and what its result begins with."""
     parser = argparse.ArgumentParser(description=description)
     add_common_options(parser, rivals)
     add_options(parser)
     arguments = parser.parse_args()
-    find_library(arguments)
+    find_library(arguments, device)
     torch.set_grad_enabled(False)
-    return arguments, Library(arguments.library), provenance(arguments, kind) | more | {"shapes": []}
+    library = Library(arguments.library, device)
+    return arguments, library, provenance(arguments, kind, device) | more | {"shapes": []}
 
 
 def burst_text(rounds, regime=REGIMES["burst"]):
@@ -454,11 +470,13 @@ def burst_text(rounds, regime=REGIMES["burst"]):
 
 
 def write_result(result, path):
+    """One shape a line."""
     if not path:
         return
+    shapes = ",\n  ".join(json.dumps(shape) for shape in result["shapes"])
+    head = json.dumps({key: value for key, value in result.items() if key != "shapes"}, indent=1)[:-2]
     with open(path, "w", encoding="utf-8") as file:
-        json.dump(result, file, indent=2)
-        file.write("\n")
+        file.write(f'{head},\n "shapes": [\n  {shapes}\n ]\n}}\n')
 
 
 def read_options(words):

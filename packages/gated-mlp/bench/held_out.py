@@ -84,9 +84,9 @@ def compare(arguments, library, gate, rivals, shape, kernels):
     graphs["kiln"].replay()
     exact = eager(*(t.double() for t in (sets[0][0][-64:], *sets[0][1:])))
     found = {"kiln": outputs[0][-64:], "eager": eager(*sets[0])[-64:]}
-    errors = {name: ((y.double() - exact).norm() / exact.norm()).item() for name, y in found.items()}
+    errors = {name: bench.relative_error(y, exact) for name, y in found.items()}
     bench.require_right(errors, 64 * min(d, h), f"{m}, {d}, {h}")
-    wrong = {name: ((y.double()[-64:] - exact).norm() / exact.norm()).item() for name, (y,) in results.items()}
+    wrong = {name: bench.relative_error(y[-64:], exact) for name, (y,) in results.items()}
     bench.drop_wrong(wrong, graphs, notes)
     figures = bench.round_robin(graphs, arguments.rounds, REGIME)
     times = {name: round(statistics.median(found), 2) for name, found in figures.items()}
@@ -100,16 +100,6 @@ def compare(arguments, library, gate, rivals, shape, kernels):
             result[product] = sorted(found, key=lambda pair: pair[1])
     print({key: value[:2] if isinstance(value, list) else value for key, value in result.items()}, flush=True)
     return result
-
-
-def write(result, path):
-    """One shape a line."""
-    if not path:
-        return
-    shapes = ",\n  ".join(json.dumps(shape) for shape in result["shapes"])
-    head = json.dumps({key: value for key, value in result.items() if key != "shapes"}, indent=1)[:-2]
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(f'{head},\n "shapes": [\n  {shapes}\n ]\n}}\n')
 
 
 def summary(shapes):
@@ -140,7 +130,7 @@ def main():
         shape = case["m"], case["d"], case["h"]
         result["shapes"].append(compare(arguments, library, gate, rivals, shape, case))
         result["summary"] = summary(result["shapes"])
-        write(result, arguments.out)
+        bench.write_result(result, arguments.out)
     print(result["summary"])
 
 

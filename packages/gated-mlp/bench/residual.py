@@ -47,8 +47,8 @@ def compare(gate, library, m, d, h, rounds):
     for name in ("kiln", "kiln_then_add"):
         outputs[0].fill_(float("nan"))
         ways[name][0]()
-        errors[name] = ((outputs[0].double() - exact).norm() / exact.norm()).item()
-    errors["eager"] = ((ways["eager"][0]().double() - exact).norm() / exact.norm()).item()
+        errors[name] = bench.relative_error(outputs[0], exact)
+    errors["eager"] = bench.relative_error(ways["eager"][0](), exact)
     errors["without"] = float("nan")  # of another function
     bench.require_right(errors, m * min(d, h), f"{m}, {d}, {h}")
     result = {"m": m, "d": d, "h": h, "sets": count} | bench.summary(bench.round_robin(graphs, rounds, REGIME), errors)

@@ -110,7 +110,7 @@ def errors_of(gate, one, results):
         if len(result) < len(exact):  # gate and up in one
             first, grad_x, gate_up, grad_down = result
             result = (first, grad_x, *gate_up.chunk(2), grad_down)
-        return max(((r.double() - e).norm() / e.norm()).item() for r, e in zip(result, exact))
+        return max(map(bench.relative_error, result, exact))
 
     return {name: worst(result) for name, result in results.items()}
 

@@ -9,6 +9,7 @@ import ctypes
 import importlib
 import json
 import pathlib
+import re
 import select
 import signal
 import sys
@@ -67,22 +68,95 @@ def end_with_parent():
         sys.exit(1)
 
 
+def left_to_decorators(job):
+    """What @triton.autotune and @triton.heuristics would decide at each launch, and nothing in the image does."""
+    stated = set().union(*({*form["signature"], *form["constants"]} for form in job["forms"]))
+    function = getattr(sys.modules[pathlib.Path(job["source"]).stem], job["kernel"])
+    while function is not None:
+        configs = getattr(function, "configs", ())
+        if any(getattr(config, "pre_hook", None) for config in configs):
+            return ("has a triton.Config with a pre_hook, which would run before each launch and is not compiled: take it out "
+                    "of the file, and do what it does, such as writing zeros, in a launch before this one")
+        chosen = set(getattr(function, "values", ())).union(*(config.kwargs for config in configs))
+        chosen = sorted(chosen.intersection(function.arg_names) - stated) if chosen else []
+        if chosen:
+            return (f"has {', '.join(chosen)} with a default, and a decorator that would choose another value: state it in "
+                    "\"constants\" of the instances")
+        function = getattr(function, "fn", None)
+    return ""
+
+
+def frames_of(error):
+    """From the outermost call on: (code, line, locals)."""
+    trace = getattr(error, "__traceback__", None)
+    while trace is not None:
+        yield trace.tb_frame.f_code, trace.tb_lineno, trace.tb_frame.f_locals
+        trace = trace.tb_next
+
+
+def with_place(said, error, job):
+    """The message with the line of what failed at import, and with the file of a kernel that came from another one."""
+    head, folder = f"triton: {job['source']}", str(pathlib.Path(job["source"]).parent) + "/"
+    if not said.startswith(head):
+        return said
+    rest = said[len(head):]
+    for code, line, values in reversed(list(frames_of(error))):
+        if code.co_filename.startswith(folder):
+            return f"triton: {code.co_filename}:{line}{re.sub(r'^:[0-9]+', '', rest)}"
+        function = values.get("function")
+        if code.co_name == "run" and getattr(function, "fn", None):
+            return f"triton: {function.fn.__code__.co_filename}{rest}"
+    return said
+
+
+def advice(said, error, job):
+    """Lines on how to go on."""
+    if isinstance(error, ImportError):
+        yield ("A kernel is compiled without site-packages: of a file that exists take the @triton.jit functions and what they "
+               "name, without the Python that launches them")
+    if "active drivers" in said:
+        yield ("It asks for the active driver, and there is no GPU when it is compiled: what it would ask of one is a "
+               "constant of an instance, or \"multiprocessors\" in an expression of package.json")
+    none = [name for form in job["forms"] if f" as {form['function']}," in said
+            for name, value in form["constants"].items() if value is None]
+    if none and "'NoneType'" in said:
+        yield (f"In this form None are {', '.join(sorted(none))}, as where a tensor is left out: compute with one only under a "
+               f"condition that this decides, such as \"if {none[0]} is not None:\", or require the tensor, in an op of its own")
+    if "as tl.constexpr; it belongs" in said:
+        yield ("Where it is no size of a block, but an extent or a stride of the call, take the annotation away, and it is passed "
+               "at run time")
+    missing = re.search(r"has a parameter (\w+), which is neither", said)
+    if missing and re.search(rf"\b{missing[1]}\s*:\s*(tl\.)?constexpr", pathlib.Path(job["source"]).read_text(encoding="utf-8")):
+        yield "Also what @triton.autotune or @triton.heuristics would choose is stated, in \"constants\" of the instances"
+    elif missing:
+        yield f"Where it is None in every call, \"constants\" has {{\"{missing[1]}\": null}}"
+    if "not supported in this architecture" in said:
+        yield (f"Where {job['target']} is to have other dtypes, give this one an op of its own, with \"targets\" of its instances "
+               "and \"otherwise\"")
+    if "global scratch memory" in said:
+        yield ("Tensor descriptors that a kernel makes need it here, and not for sm_80, sm_90 or sm_100, where they become loads by "
+               "pointers; or load by pointers or by tl.make_block_ptr in their place")
+
+
 def main():
     """The command line."""
     end_with_parent()
-    refuse(json.loads(pathlib.Path(sys.argv[2]).read_text(encoding="utf-8")))
+    job = json.loads(pathlib.Path(sys.argv[2]).read_text(encoding="utf-8"))
+    refuse(job)
     try:
         importlib.import_module("triton_step")  # which runs it
     except SystemExit as end:
-        print(end.code, file=sys.stderr)
-        if "active drivers" in str(end.code):
-            print("It asks for the active driver, and there is no GPU when it is compiled: what it would ask of one is a "
-                  "constant of an instance, or \"multiprocessors\" in an expression of package.json", file=sys.stderr)
-        cause = getattr(end.__context__, "__cause__", None)
+        error = end.__context__
+        print(with_place(str(end.code), error, job), file=sys.stderr)
+        for line in advice(str(end.code), error, job):
+            print(line, file=sys.stderr)
+        cause = getattr(error, "__cause__", None)
         while cause is not None:
             print(f"{type(cause).__name__}: {cause}", file=sys.stderr)
             cause = cause.__cause__
         sys.exit(1)
+    if wrong := left_to_decorators(job):
+        sys.exit(f"triton: {job['source']}: {job['kernel']} {wrong}")
 
 
 main()

@@ -28,7 +28,7 @@ def double(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 '''
 PACKAGE = {
     "name": "double", "version": 1, "license": "Apache-2.0", "summary": "out = 2 x", "min_loader": "0.1.0",
-    "cuda": {"targets": ["sm_80", "sm_90"],
+    "cuda": {"targets": ["sm_80", "sm_90", "sm_120"],
              "launches": [{"op": "twice", "source": "csrc/double.py", "kernel": "double", "grid": ["cdiv(N, BLOCK)"],
                            "arguments": {"x_ptr": "x", "out_ptr": "out", "n": "N"},
                            "instances": [{"name": "any", "constants": {"BLOCK": 256}}]}]},
@@ -48,6 +48,11 @@ def thrice(n):
 '''
 FENCE = """    x = tl.load(x_ptr + places, mask=places < n)
     tl.store(out_ptr + places, tl.inline_asm_elementwise("wgmma.fence.sync.aligned; mov.b32 $0, $1;", "=r,r", [x], tl.float32, False, 1))
+"""
+HELD_BACK = KERNEL.replace("@triton.jit", """@triton.autotune([triton.Config({"BLOCK": 256}, pre_hook=lambda values: values["out_ptr"].zero_())], key=["n"])
+@triton.jit""")
+DESCRIPTOR = """    whole = tl.make_tensor_descriptor(x_ptr, shape=[n, 64], strides=[64, 1], block_shape=[64, 64])
+    tl.store(out_ptr + places, tl.sum(whole.load([0, 0])), mask=places < n)
 """
 DOT = '''    tile = tl.arange(0, 64)
     a = tl.load(x_ptr + tile[:, None] * 64 + tile[None, :]).to(tl.float16)
@@ -79,6 +84,7 @@ class Triton(unittest.TestCase):
         (package / "package.json").write_text(json.dumps(document))
         (package / "csrc/double.py").write_text(kernel)
         (package / "csrc/copy.py").write_text(kernel)
+        (package / "csrc/entry.py").write_text("from double import double\n")
         return package
 
     def test_two_targets(self):
@@ -159,7 +165,31 @@ class Triton(unittest.TestCase):
             ("a function that it calls: where, and what is wrong in there", {}, KERNEL + MORE.replace("3 * n", "3 * m"), ONLY,
              r"double\.py:12: double, as double_any, for sm_80 does not compile:\n(.*\n)*.*m is not defined"),
             ("a file that is no Python", {}, KERNEL + "\nx = = 1\n", ONLY, r"double\.py:10: double for sm_80 does not compile:\nSyntaxError"),
-            ("a module that is not there", {}, "import torch\n" + KERNEL, ONLY, r"No module named 'torch'"),
+            ("a module that is not there", {}, "import torch\n" + KERNEL, ONLY,
+             r"double\.py:1: double for sm_80 does not compile:\n.*No module named 'torch'\nA kernel is compiled without site-packages"),
+            ("a name that is not there", {}, "import triton\n\n\ndef count():\n    return COUNT\n\n\ncount()\n" + KERNEL, ONLY,
+             r"double\.py:5: double for sm_80 does not compile:\nNameError"),
+            ("a kernel of another file", {"source": "csrc/entry.py"}, KERNEL.replace("< n)", "< m)"), ONLY,
+             r"double\.py:8: double, as double_any, for sm_80 does not compile:\n"),
+            ("an extent that is a constant", {"arguments": {**arguments, "n": "N"}}, KERNEL.replace(" n,", " n: tl.constexpr,"), ONLY,
+             r'it belongs into "constants"\nWhere it is no size of a block.*take the annotation away'),
+            ("what a decorator would choose", {"grid": ["N"], "instances": [{"name": "any"}]},
+             KERNEL.replace("@triton.jit", '@triton.heuristics({"BLOCK": lambda values: 256})\n@triton.jit'), ONLY,
+             r"neither an argument nor a constant\nAlso what @triton\.autotune or @triton\.heuristics would choose is stated"),
+            ("a parameter that is not passed", {}, KERNEL.replace(" n,", " n, bias_ptr,"), ONLY,
+             r'neither an argument nor a constant\nWhere it is None in every call, "constants" has \{"bias_ptr": null\}'),
+            ("what is None and counted with", {"constants": {"bias_ptr": None}},
+             KERNEL.replace(" n,", " n, bias_ptr,").replace("    places", "    bias_ptr += n\n    places"), ONLY,
+             r"double\.py:7: .*\n(.*\n)*In this form None are bias_ptr, .*if bias_ptr is not None"),
+            ("what a decorator would choose in place of a default", {"grid": ["N"], "instances": [{"name": "any"}]},
+             KERNEL.replace("tl.constexpr)", "tl.constexpr = 64)").replace(
+                 "@triton.jit", '@triton.heuristics({"BLOCK": lambda values: 256})\n@triton.jit'), ONLY,
+             r"double has BLOCK with a default, and a decorator that would choose another value: state it"),
+            ("a hook", {}, HELD_BACK, ONLY, r"double has a triton\.Config with a pre_hook, which would run before each launch"),
+            ("a descriptor", {}, KERNEL + DESCRIPTOR, "cu13.5-sm_120-x86_64",
+             r"bytes of global scratch memory.*\nTensor descriptors that a kernel makes need it here"),
+            ("a dtype that a GPU lacks", {}, KERNEL + "    tl.store(out_ptr + places, places.to(tl.float32).to(tl.float8e4nv).to(tl.float32))\n", ONLY,
+             r"not supported in this architecture(.*\n)*Where sm_80 is to have other dtypes, give this one an op of its own"),
             ("a block size", {"instances": [{"name": "any", "constants": {"BLOCK": 100}}]}, KERNEL, ONLY,
              r"does not compile:\n(.*\n)*.*power of 2"),
             ("what sm_90a alone has", {}, KERNEL + FENCE, "cu12.9-sm_90-x86_64",

@@ -324,15 +324,13 @@ class GatedMlp(layer.Layer):
                 nn.init.uniform_(bias, -bound, bound)
 
     @classmethod
-    def _from_linears(cls, gate: nn.Linear, up: nn.Linear, down: nn.Linear, version: int, attributes: dict[str, Any],
-                      options: dict[str, Any]) -> Any:
-        """Shares the weights of three nn.Linear."""
-        self = cls.__new__(cls)
-        layer.Layer.__init__(self, cls.package, version, attributes, options)
+    def from_linears(cls, gate: nn.Linear, up: nn.Linear, down: nn.Linear, **words: Any) -> Any:
+        """A layer that shares the parameters of three nn.Linear. `words`: the class's own, but for sizes, bias, device
+        and dtype, which are those of the linears."""
+        self = cls(gate.in_features, gate.out_features, device="meta", **words)
         for name, linear in (("gate", gate), ("up", up), ("down", down)):
             setattr(self, name, linear.weight)
-        for name, linear in (("gate_bias", gate), ("up_bias", up), ("down_bias", down)):
-            self.register_parameter(name, linear.bias)
+            setattr(self, f"{name}_bias", linear.bias)
         self.find_kernel()
         return self
 

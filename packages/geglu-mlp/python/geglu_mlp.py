@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from kiln import packages
 
@@ -29,14 +29,6 @@ class GegluMlp(GatedMlp):
         attributes = {"approximate": approximate, **promises(overflow, batch_invariant)}
         super().__init__(in_features, hidden_features, bias=bias, version=version, device=device, dtype=dtype,
                          attributes=attributes, options=options)
-
-    @classmethod
-    def from_linears(cls, gate: nn.Linear, up: nn.Linear, down: nn.Linear, *, approximate: str = "tanh",
-                     overflow: str = "infinity", batch_invariant: bool = False, version: int = VERSION,
-                     **options: Any) -> GegluMlp:
-        """A layer that shares the parameters of three nn.Linear."""
-        attributes = {"approximate": approximate, **promises(overflow, batch_invariant)}
-        return cls._from_linears(gate, up, down, version, attributes, options)
 
 
 def _combine(attributes: dict[str, Any], gate: Tensor, up: Tensor) -> Tensor:

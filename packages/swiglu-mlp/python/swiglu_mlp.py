@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from kiln import packages
 
@@ -30,14 +30,6 @@ class SwigluMlp(GatedMlp):
         attributes = {"activation": activation, "limit": limit, **promises(overflow, batch_invariant)}
         super().__init__(in_features, hidden_features, bias=bias, version=version, device=device, dtype=dtype,
                          attributes=attributes, options=options)
-
-    @classmethod
-    def from_linears(cls, gate: nn.Linear, up: nn.Linear, down: nn.Linear, *, activation: str = "silu",
-                     limit: float = 7.0, overflow: str = "infinity", batch_invariant: bool = False,
-                     version: int = VERSION, **options: Any) -> SwigluMlp:
-        """A layer that shares the parameters of three nn.Linear."""
-        attributes = {"activation": activation, "limit": limit, **promises(overflow, batch_invariant)}
-        return cls._from_linears(gate, up, down, version, attributes, options)
 
 
 def _combine(attributes: dict[str, Any], gate: Tensor, up: Tensor) -> Tensor:

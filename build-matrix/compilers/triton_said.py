@@ -19,23 +19,24 @@ TYPES = {"int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": 
          "uint64": "u64", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 
 
-def imports_that_differ(tree, folder):
+def imports_that_differ(tree, source):
     """Lines with imports that find something else, or nothing, where the kernel's folder is searched."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level > 0:
             yield node.lineno, (f"imports by a leading dot, and is in no package when it is compiled: "
-                                f"write \"from {node.module or 'name'} import …\"; its own folder is searched")
+                                f"write \"from {node.module or 'name'} import …\"; its own folder is searched. Or keep the "
+                                f"file in a folder, and name as the source one beside that: \"from folder.{source.stem} import …\"")
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module]
             for name in (module.split(".")[0] for module in modules):
-                if name in sys.stdlib_module_names and ((folder / f"{name}.py").exists() or (folder / name).is_dir()):
+                if name in sys.stdlib_module_names and ((source.parent / f"{name}.py").exists() or (source.parent / name).is_dir()):
                     yield node.lineno, f"imports {name}, which is Python's own and not that of its folder: rename that"
 
 
-def annotations_that_differ(tree, job):
+def annotations_that_differ(tree, name, job):
     """Lines with parameters whose type is another one than package.json passes."""
     for node in tree.body:
-        if not isinstance(node, ast.FunctionDef) or node.name != job["kernel"]:
+        if not isinstance(node, ast.FunctionDef) or node.name != name:
             continue
         for argument in node.args.args + node.args.kwonlyargs:
             words = ast.unparse(argument.annotation).strip("'\"") if argument.annotation else ""
@@ -55,7 +56,7 @@ def refuse(job):
         tree = ast.parse(source.read_bytes())
     except (SyntaxError, ValueError):
         return  # triton_step.py says it
-    for line, what in (*imports_that_differ(tree, source.parent), *annotations_that_differ(tree, job)):
+    for line, what in (*imports_that_differ(tree, source), *annotations_that_differ(tree, job["kernel"], job)):
         sys.exit(f"triton: {source}:{line}: {job['kernel']} {what}")
 
 
@@ -68,48 +69,48 @@ def end_with_parent():
         sys.exit(1)
 
 
-def left_to_decorators(job):
-    """What @triton.autotune and @triton.heuristics would decide at each launch, and nothing in the image does."""
+def check_function(job):
+    """Refuses what the file says of the kernel and the image does not do, once the function is known."""
     stated = set().union(*({*form["signature"], *form["constants"]} for form in job["forms"]))
     function = getattr(sys.modules[pathlib.Path(job["source"]).stem], job["kernel"])
-    while function is not None:
+    head = f"triton: {job['source']}: {job['kernel']} has"
+    while hasattr(function, "arg_names"):
         configs = getattr(function, "configs", ())
         if any(getattr(config, "pre_hook", None) for config in configs):
-            return ("has a triton.Config with a pre_hook, which would run before each launch and is not compiled: take it out "
-                    "of the file, and do what it does, such as writing zeros, in a launch before this one")
+            sys.exit(f"{head} a triton.Config with a pre_hook, which would run before each launch and is not compiled: take it "
+                     "out of the file, and do what it does, such as writing zeros, in a launch before this one")
         chosen = set(getattr(function, "values", ())).union(*(config.kwargs for config in configs))
-        chosen = sorted(chosen.intersection(function.arg_names) - stated) if chosen else []
-        if chosen:
-            return (f"has {', '.join(chosen)} with a default, and a decorator that would choose another value: state it in "
-                    "\"constants\" of the instances")
-        function = getattr(function, "fn", None)
-    return ""
+        if chosen := sorted(chosen.intersection(function.arg_names) - stated):
+            sys.exit(f"{head} {', '.join(chosen)} with a default, and a decorator that would choose another value: state it in "
+                     "\"constants\" of the instances")
+        function = function.fn
+    file = pathlib.Path(function.__code__.co_filename)
+    for line, what in annotations_that_differ(ast.parse(file.read_bytes()), function.__name__, job):
+        sys.exit(f"triton: {file}:{line}: {job['kernel']} {what}")
 
 
 def frames_of(error):
-    """From the outermost call on: (code, line, locals)."""
+    """From the innermost call on: (file, name, line, locals)."""
     trace = getattr(error, "__traceback__", None)
+    frames = []
     while trace is not None:
-        yield trace.tb_frame.f_code, trace.tb_lineno, trace.tb_frame.f_locals
+        code = trace.tb_frame.f_code
+        frames.append((code.co_filename, code.co_name, trace.tb_lineno, trace.tb_frame.f_locals))
         trace = trace.tb_next
+    return reversed(frames)
 
 
-def with_place(said, error, job):
-    """The message with the line of what failed at import, and with the file of a kernel that came from another one."""
-    head, folder = f"triton: {job['source']}", str(pathlib.Path(job["source"]).parent) + "/"
-    if not said.startswith(head):
-        return said
-    rest = said[len(head):]
-    for code, line, values in reversed(list(frames_of(error))):
-        if code.co_filename.startswith(folder):
-            return f"triton: {code.co_filename}:{line}{re.sub(r'^:[0-9]+', '', rest)}"
-        function = values.get("function")
-        if code.co_name == "run" and getattr(function, "fn", None):
-            return f"triton: {function.fn.__code__.co_filename}{rest}"
-    return said
+def place_of(error, job):
+    """The file that the kernel stands in; with the line of what failed at import, where that did."""
+    for file, name, line, values in frames_of(error):
+        if file.startswith(str(pathlib.Path(job["source"]).parent) + "/"):
+            return file, f":{line}"
+        if name == "run" and hasattr(values.get("function"), "fn"):
+            return values["function"].fn.__code__.co_filename, ""
+    return job["source"], ""
 
 
-def advice(said, error, job):
+def advice(said, error, file, job):
     """Lines on how to go on."""
     if isinstance(error, ImportError):
         yield ("A kernel is compiled without site-packages: of a file that exists take the @triton.jit functions and what they "
@@ -126,7 +127,7 @@ def advice(said, error, job):
         yield ("Where it is no size of a block, but an extent or a stride of the call, take the annotation away, and it is passed "
                "at run time")
     missing = re.search(r"has a parameter (\w+), which is neither", said)
-    if missing and re.search(rf"\b{missing[1]}\s*:\s*(tl\.)?constexpr", pathlib.Path(job["source"]).read_text(encoding="utf-8")):
+    if missing and re.search(rf"\b{missing[1]}\s*:\s*(tl\.)?constexpr", pathlib.Path(file).read_text(encoding="utf-8")):
         yield "Also what @triton.autotune or @triton.heuristics would choose is stated, in \"constants\" of the instances"
     elif missing:
         yield f"Where it is None in every call, \"constants\" has {{\"{missing[1]}\": null}}"
@@ -146,17 +147,18 @@ def main():
     try:
         importlib.import_module("triton_step")  # which runs it
     except SystemExit as end:
-        error = end.__context__
-        print(with_place(str(end.code), error, job), file=sys.stderr)
-        for line in advice(str(end.code), error, job):
-            print(line, file=sys.stderr)
+        error, said, head = end.__context__, str(end.code), f"triton: {job['source']}"
+        file, line = place_of(error, job)
+        rest = re.sub("^:[0-9]+", "", said[len(head):]) if line else said[len(head):]
+        print(f"triton: {file}{line}{rest}" if said.startswith(head) else said, file=sys.stderr)
+        for each in advice(said, error, file, job):
+            print(each, file=sys.stderr)
         cause = getattr(error, "__cause__", None)
         while cause is not None:
             print(f"{type(cause).__name__}: {cause}", file=sys.stderr)
             cause = cause.__cause__
         sys.exit(1)
-    if wrong := left_to_decorators(job):
-        sys.exit(f"triton: {job['source']}: {job['kernel']} {wrong}")
+    check_function(job)
 
 
 main()

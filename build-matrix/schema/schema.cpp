@@ -104,7 +104,9 @@ std::vector<Extent> parse_shape(const JsonView& value) {
   for (const JsonView& item : value.items()) {
     Extent extent;
     if (item.json().is_string()) {
-      extent.symbol = read_word(item, is_symbol, "is not a symbol; expected [A-Z][A-Za-z0-9]*");
+      extent.symbol = read_word(item, is_symbol,
+                                "is not a symbol; expected [A-Z][A-Za-z0-9]*, or a number "
+                                "without quotes");
     } else {
       extent.value = positive(item);
     }
@@ -182,7 +184,10 @@ void parse_tensors(const JsonView& value, Scope& scope, OpSchema& op) {
       return !tensor.optional &&
              std::ranges::find(tensor.shape, symbol, &Extent::symbol) != tensor.shape.end();
     });
-    if (!bound) value.fail("only optional tensors have " + symbol + ", so it may have no value");
+    if (!bound) {
+      value.fail("only optional tensors have " + symbol +
+                 ", so it may have no value: require one of them, in an op of its own");
+    }
   }
 }
 

@@ -423,9 +423,11 @@ TEST_CASE("schema: ops and tensors") {
       {"/ops/0/tensors/0/dtype/0", "float16",
        "ops[0].tensors[0].dtype[1]: float16 is listed twice"},
       {"/ops/0/tensors/0/shape/0", "m",
-       "ops[0].tensors[0].shape[0]: \"m\" is not a symbol; expected [A-Z][A-Za-z0-9]*"},
+       "ops[0].tensors[0].shape[0]: \"m\" is not a symbol; expected [A-Z][A-Za-z0-9]*, or a number "
+       "without quotes"},
       {"/ops/0/tensors/0/shape/0", "NULL",
-       "ops[0].tensors[0].shape[0]: \"NULL\" is not a symbol; expected [A-Z][A-Za-z0-9]*"},
+       "ops[0].tensors[0].shape[0]: \"NULL\" is not a symbol; expected [A-Z][A-Za-z0-9]*, or a "
+       "number without quotes"},
       {"/ops/0/tensors/0/shape/0", 0,
        "ops[0].tensors[0].shape[0]: expected an integer from 1 to 2147483647"},
       {"/ops/0/tensors/0/shape",
@@ -434,7 +436,8 @@ TEST_CASE("schema: ops and tensors") {
       {"/ops/0/tensors/0/shape/1", "ForwardArguments",
        "ops[0].tensors[0].shape: the name ForwardArguments is already taken"},
       {"/ops/0/tensors/1/shape/0", "R",
-       "ops[0].tensors: only optional tensors have R, so it may have no value"},
+       "ops[0].tensors: only optional tensors have R, so it may have no value: require one of "
+       "them, in an op of its own"},
       {"/ops/0/tensors/0/layout", "columns",
        "ops[0].tensors[0].layout: \"columns\" is not a layout; expected compact or rows"},
       {"/ops/0/tensors/2/layout", "rows",

@@ -196,8 +196,10 @@ class Triton(unittest.TestCase):
              r"ends in PTX that ptxas refuses:\n(.*\n)*It uses what sm_90a alone has"),
             ("a type that is not passed", {}, KERNEL.replace(" n,", " n: tl.int64,"), ONLY,
              r"double\.py:6: double has n: tl\.int64, and package\.json passes i32: state the type there"),
+            ("a type that is not passed, in another file", {"source": "csrc/entry.py"}, KERNEL.replace(" n,", " n: tl.int64,"), ONLY,
+             r"double\.py:6: double has n: tl\.int64, and package\.json passes i32: state the type there"),
             ("a leading dot", {}, "from .parts import thrice\n" + KERNEL, ONLY,
-             r"double\.py:1: double imports by a leading dot.*write \"from parts import"),
+             r"double\.py:1: double imports by a leading dot.*write \"from parts import.*beside that: \"from folder\.double import"),
             ("a name of Python's own", {"source": "csrc/copy.py"}, KERNEL, ONLY,
              r"copy\.py: has the name of a module of Python's own, copy: rename it"),
             ("a module of Python's own", {}, "import copy\n" + KERNEL, ONLY,
@@ -225,6 +227,17 @@ class Triton(unittest.TestCase):
         parts.write_text(parts.read_text() + "\n# another byte\n")
         self.assertEqual(self.built(package).count("] triton "), 1)
         self.assertNotEqual((self.work / "out/double" / ONLY / "descriptor.json").read_bytes(), before)
+
+    def test_a_file_of_a_project_stays_as_it_is(self):
+        package = self.written({"source": "csrc/entry.py", "constants": {"bias_ptr": None}})
+        files = {"entry.py": "from project.ops.double import double\n",
+                 "project/sums.py": "import triton\n\n\n@triton.jit\ndef twice():\n    return 2\n",
+                 "project/ops/double.py": "from ..sums import twice\n" + KERNEL.replace("2 * tl", "twice() * tl").replace(
+                     " n,", " n, bias_ptr,").replace("@triton.jit", "@triton.autotune([triton.Config({'BLOCK': 64, 'kpack': 2})], key=['n'])\n@triton.jit")}
+        for name, content in files.items():
+            (package / "csrc" / name).parent.mkdir(parents=True, exist_ok=True)
+            (package / "csrc" / name).write_text(content)
+        self.built(package)
 
     def test_no_compiler_outlives_the_build(self):
         package = self.written(kernel="import time\ntime.sleep(600)\n" + KERNEL)

@@ -134,6 +134,15 @@ def advice(said, error, file, job):
     if "not supported in this architecture" in said:
         yield (f"Where {job['target']} is to have other dtypes, give this one an op of its own, with \"targets\" of its instances "
                "and \"otherwise\"")
+    if "no @triton.jit function" in said:
+        module = sys.modules.get(pathlib.Path(job["source"]).stem)
+        names = [name for name, value in vars(module).items() if hasattr(value, "arg_names")] if module else []
+        yield f"Those at the file's first level are {', '.join(sorted(names)) or 'none'}: one that a function makes has to be moved there"
+    if re.search("'tensor' object has no attribute '(load|store)'|unsupported tensor index", said):
+        yield ("An argument is one pointer or one number: of a descriptor that the host makes pass the tensor, and make it in the "
+               "kernel; pass the members of a tuple one by one")
+    if any(type(values.get("function")).__name__ == "GluonJITFunction" for _, _, _, values in frames_of(error)):
+        yield "A kernel of Gluon is not compiled: it has to be one of @triton.jit"
     if "global scratch memory" in said:
         yield ("Tensor descriptors that a kernel makes need it here, and not for sm_80, sm_90 or sm_100, where they become loads by "
                "pointers; or load by pointers or by tl.make_block_ptr in their place")

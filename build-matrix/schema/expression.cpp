@@ -221,6 +221,9 @@ class Translator {
       next();
       if (token.size() > std::numeric_limits<std::int64_t>::digits10)
         fail("has a number too large");
+      if (token_ == ".") {
+        fail("has a fraction; a float is an attribute of the op, or one of \"constants\"");
+      }
       const std::size_t zeros = std::min(token.find_first_not_of('0'), token.size() - 1);
       return {.code = "int64_t{" + token.substr(zeros) + "}"};
     } else if (token.front() == '\'') {
@@ -244,6 +247,9 @@ class Translator {
     }
     if (const auto found = names_.words.find(name); found != names_.words.end()) {
       return {.type = Part::Type::kWord, .code = "call." + name, .words = &found->second};
+    }
+    if (std::ranges::find(names_.floats, name) != names_.floats.end()) {
+      fail("counts with " + name + ", a float; expressions are of integers");
     }
     fail("names " + name + ", not one of " + known());
     return {};
@@ -283,16 +289,26 @@ class Translator {
       fail("asks for " + name + ".present; " + name + " is not an optional tensor of the op");
       return {};
     }
-    must_take("stride");
+    const auto found = names_.strides.find(name);
+    if (found == names_.strides.end()) {
+      fail("asks for " + name + "." + std::string(token_) + "; " + name +
+           " is not a tensor of the op");
+    }
+    if (!take("stride")) {
+      fail("asks for " + name + "." + std::string(token_) + "; of a tensor there is " + name +
+           ".stride(0), and an extent is named as in its shape");
+    }
     must_take("(");
     const std::string place(token_);
     next();
-    must_take(")");
-    const auto found = names_.strides.find(name);
     const bool there = place.size() == 1 && is_digit(place.front()) &&
                        found != names_.strides.end() &&
                        static_cast<std::size_t>(place.front() - '0') < found->second;
-    if (!there) fail("asks for " + name + ".stride(" + place + "), which no tensor of the op has");
+    if (!there) {
+      fail("asks for " + name + ".stride(" + place + (place == "-" ? std::string(token_) : "") +
+           "), which no tensor of the op has");
+    }
+    must_take(")");
     return {.code = "call." + name + ".stride[" + place + "]"};
   }
 

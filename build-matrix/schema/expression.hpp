@@ -22,6 +22,7 @@ struct ExpressionNames {
   std::map<std::string, std::string> presents;  ///< "bias": "call.bias.present"
   std::map<std::string, std::size_t> strides;   ///< "x": its dimensions, call.x.stride[d]
   std::map<std::string, Words> words;           ///< "mode", a string attribute: call.mode
+  std::vector<std::string> floats = {};         ///< attributes that none may name
 };
 
 enum class ExpressionType { kInteger, kCondition };

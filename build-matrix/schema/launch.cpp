@@ -48,6 +48,14 @@ KernelArgument::Kind read_type(const JsonView& value, KernelArgument::Kind plain
                                         : "none: a pointer has that of its tensor"));
 }
 
+/// A number stands for itself.
+std::string read_expression_text(const JsonView& value) {
+  if (value.json().is_number_float()) {
+    value.fail("is a float, which is an attribute of the op, or one of \"constants\"");
+  }
+  return value.json().is_number() ? value.json().dump() : value.string();
+}
+
 /// Reads one launch; knows its op.
 class LaunchReader {
  public:
@@ -142,8 +150,26 @@ class LaunchReader {
       const JsonView item = value.at(argument.parameter);
       const JsonView text = item.json().is_object() ? item.at("value") : item;
       for (const LaunchInstance& instance : launch.instances) {
+        check_name(text, argument.value, instance);
         read_expression(text, ExpressionType::kInteger, op_, &instance);
       }
+    }
+  }
+
+  /// An argument that is one name may be a tensor's and others that no expression has.
+  void check_name(const JsonView& value, const std::string& name,
+                  const LaunchInstance& instance) const {
+    std::vector<std::string> all;
+    for (const TensorSchema& tensor : op_.tensors) all.push_back(tensor.name);
+    for (const WorkspacePart& part : section_.workspace) {
+      if (part.op == op_.name) all.push_back(part.name);
+    }
+    const ExpressionNames names = expression_names(op_, &instance);
+    for (const auto& [integer, code] : names.integers) all.push_back(integer);
+    all.insert(all.end(), names.floats.begin(), names.floats.end());
+    const bool known = std::ranges::find(all, name) != all.end() || names.words.contains(name);
+    if (is_python_name(name) && !known) {
+      value.fail(quote(name) + " names " + name + ", not one of " + join(all));
     }
   }
 
@@ -152,7 +178,7 @@ class LaunchReader {
       for (const LaunchInstance& instance : launch.instances) {
         read_expression(item, ExpressionType::kInteger, op_, &instance);
       }
-      launch.grid.push_back(item.json().is_number() ? item.json().dump() : item.string());
+      launch.grid.push_back(read_expression_text(item));
     }
     if (launch.grid.size() > 3) value.fail("has more than 3 expressions");
   }
@@ -186,11 +212,25 @@ class LaunchReader {
     }
   }
 
+  /// What is meant as something else, and would be a text for the kernel.
+  void check_text(const JsonView& value) const {
+    const std::string text = value.string();
+    if (text.starts_with("tl.")) {
+      value.fail(quote(text) + " would be a text; a dtype is {\"dtype\": \"float32\"}");
+    }
+    if (std::ranges::find(op_.symbols, text) != op_.symbols.end()) {
+      value.fail(quote(text) +
+                 " would be a text; an extent of the call is one of \"arguments\", or a number in "
+                 "an instance whose \"when\" asks for it");
+    }
+  }
+
   KernelConstant read_constant(const JsonView& value) const {
     using Kind = KernelConstant::Kind;
     const Json& json = value.json();
     if (json.is_array()) value.fail("is an array; a constant is a value or an object");
     if (!json.is_object()) {
+      if (json.is_string()) check_text(value);
       KernelConstant constant{.text = json.dump()};
       const bool fits = !json.is_number_unsigned() ||
                         json.get<std::uint64_t>() <=
@@ -292,7 +332,7 @@ const OpSchema& read_op(const JsonView& value, const std::vector<OpSchema>& ops)
 
 std::string read_expression(const JsonView& value, ExpressionType type, const OpSchema& op,
                             const LaunchInstance* instance) {
-  std::string text = value.json().is_number_unsigned() ? value.json().dump() : value.string();
+  std::string text = read_expression_text(value);
   const CppExpression cpp = translate(text, type, expression_names(op, instance));
   if (!cpp.wrong.empty()) value.fail(quote(text) + " " + cpp.wrong);
   return text;
@@ -305,7 +345,7 @@ KernelArgument read_kernel_argument(const JsonView& value, const OpSchema& op,
   const bool typed = value.json().is_object();
   if (typed) check_keys(value, {"value", "type"});
   const JsonView text = typed ? value.at("value") : value;
-  argument.value = text.json().is_number_unsigned() ? text.json().dump() : text.string();
+  argument.value = read_expression_text(text);
   const AttributeSchema* attribute = find_named(op.attributes, argument.value);
   const bool is_float = attribute != nullptr && attribute->type == AttributeSchema::Type::kFloat;
   if (is_float) {
@@ -370,6 +410,8 @@ ExpressionNames expression_names(const OpSchema& op, const LaunchInstance* insta
   for (const AttributeSchema& attribute : op.attributes) {
     if (attribute.type == AttributeSchema::Type::kInt) {
       names.integers[attribute.name] = "call." + attribute.name;
+    } else if (attribute.type == AttributeSchema::Type::kFloat) {
+      names.floats.push_back(attribute.name);
     } else if (!attribute.values.empty()) {
       names.words[attribute.name] = {
           camel_case(op.name) + "Arguments::" + camel_case(attribute.name), attribute.values};

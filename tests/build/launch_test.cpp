@@ -155,8 +155,13 @@ TEST_CASE("launch: what is refused") {
       {"/launches/0/grid", json::array({"M > 1"}),
        launch + ".grid[0]: \"M > 1\" has a condition where an integer is expected"},
       {"/launches/0/arguments/n", "q",
-       launch + ".arguments.n: \"q\" names q, not one of BLOCK, M, N, multiprocessors, "
-                "steps, mode"},
+       launch + ".arguments.n: \"q\" names q, not one of x, bias, y, sums, BLOCK, M, N, "
+                "multiprocessors, steps, eps"},
+      {"/launches/0/arguments/n", 1.5,
+       launch +
+           ".arguments.n: is a float, which is an attribute of the op, or one of \"constants\""},
+      {"/launches/0/arguments/n", "eps * 2",
+       launch + ".arguments.n: \"eps * 2\" counts with eps, a float; expressions are of integers"},
       {"/launches/0/arguments/n", "x.stride(2)",
        launch +
            ".arguments.n: \"x.stride(2)\" asks for x.stride(2), which no tensor of the op has"},
@@ -182,6 +187,12 @@ TEST_CASE("launch: what is refused") {
       {"/launches/0/constants/TYPE", json{{"attribute", "steps"}},
        launch +
            ".constants.TYPE.attribute: \"steps\" is not a string attribute with values of forward"},
+      {"/launches/0/constants/TYPE", "tl.float32",
+       launch +
+           ".constants.TYPE: \"tl.float32\" would be a text; a dtype is {\"dtype\": \"float32\"}"},
+      {"/launches/0/constants/TYPE", "N",
+       launch + ".constants.TYPE: \"N\" would be a text; an extent of the call is one of "
+                "\"arguments\", or a number in an instance whose \"when\" asks for it"},
       {"/launches/0/constants/TYPE", json::array(),
        launch + ".constants.TYPE: is an array; a constant is a value or an object"},
       {"/launches/0/when", "BLOCK > 1",
@@ -272,7 +283,13 @@ TEST_CASE("launch: expressions in C++") {
            {"M < N", "has a condition where an integer is expected"},
            {"mode", "has a string attribute where an integer is expected"},
            {"x.stride(9)", "asks for x.stride(9), which no tensor of the op has"},
-           {"x.shape", "has \"shape\" where \"stride\" is expected"},
+           {"x.stride(-1)", "asks for x.stride(-1), which no tensor of the op has"},
+           {"x.shape[0]",
+            "asks for x.shape; of a tensor there is x.stride(0), and an extent is named as in its "
+            "shape"},
+           {"triton.cdiv(M, 2)", "asks for triton.cdiv; triton is not a tensor of the op"},
+           {"M * 0.5",
+            "has a fraction; a float is an attribute of the op, or one of \"constants\""},
            {"$", "has \"$\" where a value is expected"}}) {
     CHECK(integer(wrong.text) == wrong.message);
   }

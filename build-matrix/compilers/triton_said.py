@@ -145,7 +145,10 @@ def advice(said, error, file, job):
         yield "A kernel of Gluon is not compiled: it has to be one of @triton.jit"
     if "global scratch memory" in said:
         yield ("Tensor descriptors that a kernel makes need it here, and not for sm_80, sm_90 or sm_100, where they become loads by "
-               "pointers; or load by pointers or by tl.make_block_ptr in their place")
+               "pointers; or load by pointers in their place")
+    if "Block pointers have been removed" in said:
+        yield ("Load by pointers in their place, or, but for sm_90a and sm_120, by tl.make_tensor_descriptor of the same base, shape, "
+               "strides and block shape")
 
 
 def main():

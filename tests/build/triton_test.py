@@ -195,6 +195,8 @@ class Triton(unittest.TestCase):
             ("a hook", {}, HELD_BACK, ONLY, r"double has a triton\.Config with a pre_hook, which would run before each launch"),
             ("a descriptor", {}, KERNEL + DESCRIPTOR, "cu13.5-sm_120-x86_64",
              r"bytes of global scratch memory.*\nTensor descriptors that a kernel makes need it here"),
+            ("a block pointer", {}, KERNEL + "    tl.make_block_ptr(x_ptr, (n,), (1,), (0,), (64,), (0,))\n", ONLY,
+             r"Block pointers have been removed(.*\n)*Load by pointers in their place"),
             ("a dtype that a GPU lacks", {}, KERNEL + "    tl.store(out_ptr + places, places.to(tl.float32).to(tl.float8e4nv).to(tl.float32))\n", ONLY,
              r"not supported in this architecture(.*\n)*Where sm_80 is to have other dtypes, give this one an op of its own"),
             ("a block size", {"instances": [{"name": "any", "constants": {"BLOCK": 100}}]}, KERNEL, ONLY,

@@ -2,8 +2,8 @@
 //
 // Entry: what makes a library of a package's check (kiln/check.h), in the place of libkiln: the
 // kernel that the host has loaded, memory and copies by way of the host, and the one export. Its
-// calls, tensors and comparisons are the loader's own sources, compiled beside it. For one thread,
-// in a process of its own.
+// calls, tensors and comparisons are the loader's own sources, compiled with it: alone, each would
+// take the compiler as long, for headers. For one thread, in a process of its own.
 //
 // The check's main() is compiled as kiln_check_main, so that one source is a program and this.
 #include <cstdio>
@@ -12,7 +12,10 @@
 #include <memory>
 #include <string>
 
+#include "call/call.cpp"
 #include "call/table.hpp"
+#include "call/tensor.cpp"
+#include "call/testing.cpp"
 #include "kiln/check.h"
 #include "kiln/kernel.hpp"
 #include "kiln/testing.hpp"

@@ -184,9 +184,6 @@ class PackageGraph {
     };
     for (const std::string& source : build_.job.package.check) take(build_.files.path_of(source));
     take(build_.places.check / "entry.cpp");
-    for (const char* source : {"call.cpp", "tensor.cpp", "testing.cpp"}) {
-      take(build_.places.loader / "call" / source);
-    }
     return add_link(std::move(command), std::move(inputs), folder / "check.so");
   }
 

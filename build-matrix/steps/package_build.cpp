@@ -72,7 +72,6 @@ const Owner& PackageFiles::find_owner(Owners& known, const fs::path& source, con
   auto candidates = folders_;
   candidates.emplace_back(places_.sdk, "kiln.sdk");  // no package has a name with a dot
   if (!places_.check.empty()) candidates.emplace_back(places_.check, "kiln.check");
-  if (!places_.loader.empty()) candidates.emplace_back(places_.loader, "kiln.loader");
   const std::set<fs::path> read = sources_.closure({source}, headers);
   for (const auto& candidate : candidates) {
     const auto is_there = [&](const fs::path& path) {

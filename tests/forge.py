@@ -100,14 +100,14 @@ def tar_entry(name, content=b"", **options):
 
 def pax(records, kind=b"x"):
     """An extended header: {"path": "x"} for the entry after it, or with kind g for all."""
-    text = b""
+    text = bytearray()  # which grows in its place: 100,000 records
     for key, value in records.items():
         value = value if isinstance(value, bytes) else value.encode()
         body = b" " + key.encode() + b"=" + value + b"\n"
         length = len(body) + len(str(len(body)))
         length = len(body) + len(str(length))
         text += str(length).encode() + body
-    return tar_entry("PaxHeaders/x", text, kind=kind)
+    return tar_entry("PaxHeaders/x", bytes(text), kind=kind)
 
 
 TAR_END = b"\0" * 1024

@@ -66,8 +66,8 @@ said = kiln.resolve('geglu-mlp', version=1, device='cpu')
 assert '$work/environment/share/kiln/registry' in str(said), said"
 
 # A variant wheel has what its generation of GPUs takes, PTX and CPU variants, under the same signed metadata; no other's.
-for generation in sm80=8.0=sm_80 sm90=9.0=sm_90a sm120=12.0=compute_80; do
-  IFS='=' read -r label sm variant <<<"$generation"
+for generation in sm80=8.0=rms-norm=sm_80 sm90=9.0=geglu-mlp=sm_90a sm120=12.0=geglu-mlp=compute_80; do
+  IFS='=' read -r label sm package variant <<<"$generation"
   wheel=$(echo out/kiln_kernels-*-any-"$label".whl)
   [ "$(stat -c %s "$wheel")" -lt "$(stat -c %s out/kiln_kernels-*-any.whl)" ] || fail "$wheel is no smaller than all"
   python3 -m zipfile -e "$wheel" "$label"
@@ -77,7 +77,7 @@ for generation in sm80=8.0=sm_80 sm90=9.0=sm_90a sm120=12.0=compute_80; do
   for device in "" "--device cpu"; do
     # shellcheck disable=SC2086  # no word, or two
     env HOME="$work/nobody" KILN_OVERRIDE_SM=$sm KILN_OVERRIDE_CUDA=13.0 \
-      tar/bin/kiln install geglu-mlp@1 $device --cache "$work/$label-cache" >said 2>&1 || fail "$label $device: $(cat said)"
+      tar/bin/kiln install "$package@1" $device --cache "$work/$label-cache" >said 2>&1 || fail "$label $device: $(cat said)"
     [ -n "$device" ] || grep -q "$variant" said || fail "$label got $(cat said), expected $variant"
   done
 done

@@ -17,6 +17,7 @@ import sys
 PR_SET_PDEATHSIG = 1
 TYPES = {"int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16", "uint32": "u32",
          "uint64": "u64", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
+INSTRUCTION = "Its name is that of an instruction of PTX: give the function another one"
 
 
 def imports_that_differ(tree, source):
@@ -89,6 +90,14 @@ def check_function(job):
         sys.exit(f"triton: {file}:{line}: {job['kernel']} {what}")
 
 
+def check_ptx(job):
+    """PTX that no ptxas has read: each form has its own name in it, in the place of the kernel's."""
+    image = pathlib.Path(sys.argv[3]) / f"{sys.argv[4]}.ptx"
+    names = "|".join(form["function"] for form in job["forms"])
+    if image.exists() and re.search(rf"^\s*(@\S+\s+)?({names})[.;\s]", image.read_text(encoding="utf-8"), re.M):
+        sys.exit(f"triton: {job['source']}: {job['kernel']} ends in PTX that no driver takes\n{INSTRUCTION}")
+
+
 def frames_of(error):
     """From the innermost call on: (file, name, line, locals)."""
     trace = getattr(error, "__traceback__", None)
@@ -146,6 +155,8 @@ def advice(said, error, file, job):
     if "global scratch memory" in said:
         yield ("Tensor descriptors that a kernel makes need it here, and not for sm_80, sm_90 or sm_100, where they become loads by "
                "pointers; or load by pointers in their place")
+    if "Not a name of any known instruction" in said:
+        yield INSTRUCTION
     if "Block pointers have been removed" in said:
         yield ("Load by pointers in their place, or, but for sm_90a and sm_120, by tl.make_tensor_descriptor of the same base, shape, "
                "strides and block shape")
@@ -171,6 +182,7 @@ def main():
             cause = cause.__cause__
         sys.exit(1)
     check_function(job)
+    check_ptx(job)
 
 
 main()

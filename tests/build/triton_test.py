@@ -28,7 +28,7 @@ def double(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 '''
 PACKAGE = {
     "name": "double", "version": 1, "license": "Apache-2.0", "summary": "out = 2 x", "min_loader": "0.1.0",
-    "cuda": {"targets": ["sm_80", "sm_90", "sm_120"],
+    "cuda": {"targets": ["sm_80", "sm_90", "sm_120", "compute_80"],
              "launches": [{"op": "twice", "source": "csrc/double.py", "kernel": "double", "grid": ["cdiv(N, BLOCK)"],
                            "arguments": {"x_ptr": "x", "out_ptr": "out", "n": "N"},
                            "instances": [{"name": "any", "constants": {"BLOCK": 256}}]}]},
@@ -195,6 +195,10 @@ class Triton(unittest.TestCase):
             ("a hook", {}, HELD_BACK, ONLY, r"double has a triton\.Config with a pre_hook, which would run before each launch"),
             ("a descriptor", {}, KERNEL + DESCRIPTOR, "cu13.5-sm_120-x86_64",
              r"bytes of global scratch memory.*\nTensor descriptors that a kernel makes need it here"),
+            ("an instruction's name", {"kernel": "add"}, KERNEL.replace("def double", "def add"), ONLY,
+             r"Not a name of any known instruction(.*\n)*Its name is that of an instruction of PTX"),
+            ("an instruction's name, in PTX", {"kernel": "add"}, KERNEL.replace("def double", "def add"), "cu11.8-compute_80-x86_64",
+             r"double\.py: add ends in PTX that no driver takes\nIts name is that of an instruction of PTX"),
             ("a block pointer", {}, KERNEL + "    tl.make_block_ptr(x_ptr, (n,), (1,), (0,), (64,), (0,))\n", ONLY,
              r"Block pointers have been removed(.*\n)*Load by pointers in their place"),
             ("a dtype that a GPU lacks", {}, KERNEL + "    tl.store(out_ptr + places, places.to(tl.float32).to(tl.float8e4nv).to(tl.float32))\n", ONLY,

@@ -43,7 +43,8 @@ std::vector<fs::path> find_folders(const BuildRequest& request) {
     if (!fs::exists(folders.back() / "package.json")) {
       throw Error(ErrorCode::kNotFound, "build " + package + ": there is no " +
                                             (folders.back() / "package.json").string() +
-                                            "; name a folder, or a package in --packages");
+                                            "; name a folder, as ./" + package +
+                                            ", or a package in --packages");
     }
   }
   if (!folders.empty()) return folders;

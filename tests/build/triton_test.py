@@ -132,6 +132,10 @@ class Triton(unittest.TestCase):
         done = subprocess.run([os.environ["KILN_BIN"] + "/kiln", "new", self.work / "row-scale", "--triton"],
                               capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
+        done = subprocess.run([os.environ["KILN_BIN"] + "/kiln", "build", "row-scale"], capture_output=True, text=True,
+                              cwd=self.work, check=False)
+        self.assertEqual(done.returncode, 4)
+        self.assertIn("there is no packages/row-scale/package.json; name a folder, as ./row-scale, or", done.stderr)
         self.built(self.work / "row-scale", "cu13.5-sm_120-x86_64")
 
     def test_the_same_bytes_elsewhere(self):

@@ -223,6 +223,7 @@ class Advisories(World):
         for package in ("fleet-op@1", "tiny-op@1"):
             self.kiln("install", package, "--device", "cpu")
         [ref] = (self.work / "cache/refs").rglob("tiny-op/1.json")
+        ref.chmod(0o644)  # a file of the cache is for reading, whoever has it
         ref.write_text("{")
         document = self.audit(code=INTEGRITY)
         self.assertEqual((document["kernels"], [each["name"] for each in document["unknown"]]), (1, ["tiny-op"]))

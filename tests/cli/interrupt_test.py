@@ -19,6 +19,8 @@ import unittest
 BIN = pathlib.Path(os.environ["KILN_BIN"])
 REGISTRY = pathlib.Path(os.environ["KILN_REGISTRY"])
 BLOBS = REGISTRY / "geglu-mlp/blobs/sha256"
+# A script's background job ignores SIGINT, and what it starts would, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Registry(http.server.BaseHTTPRequestHandler):

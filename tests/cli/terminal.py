@@ -7,10 +7,14 @@ import json
 import os
 import pty
 import re
+import signal
 import struct
 import termios
 import threading
 import time
+
+# A script's background job ignores SIGINT, and what it starts would, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Screen:

@@ -35,6 +35,9 @@ from kiln import _library
 from kiln._call import _attribute_of
 from kiln._schema import AttributeSchema
 
+# A script's background job ignores SIGINT, and what it starts would, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 M, D, H = 5, 48, 80
 
 

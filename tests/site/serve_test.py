@@ -16,6 +16,9 @@ import sys
 import tempfile
 import unittest
 
+# A script's background job ignores SIGINT, and what it starts would, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 class Serve(unittest.TestCase):
     def setUp(self):

@@ -33,6 +33,8 @@ from oci_server import OciServer  # noqa: E402
 
 OK, USAGE, NOT_FOUND, INTEGRITY, TRUST, CONFLICT = 0, 2, 4, 6, 7, 16
 NAME = "tiny-op"
+# A script's background job ignores SIGINT, and what it starts would, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

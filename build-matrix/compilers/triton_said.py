@@ -75,13 +75,13 @@ def check_function(job):
     stated = set().union(*({*form["signature"], *form["constants"]} for form in job["forms"]))
     function = getattr(sys.modules[pathlib.Path(job["source"]).stem], job["kernel"])
     head = f"triton: {job['source']}: {job['kernel']} has"
-    while hasattr(function, "arg_names"):
+    while hasattr(function, "fn"):
         configs = getattr(function, "configs", ())
         if any(getattr(config, "pre_hook", None) for config in configs):
             sys.exit(f"{head} a triton.Config with a pre_hook, which would run before each launch and is not compiled: take it "
                      "out of the file, and do what it does, such as writing zeros, in a launch before this one")
         chosen = set(getattr(function, "values", ())).union(*(config.kwargs for config in configs))
-        if chosen := sorted(chosen.intersection(function.arg_names) - stated):
+        if chosen := sorted(chosen.intersection(getattr(function, "arg_names", ())) - stated):
             sys.exit(f"{head} {', '.join(chosen)} with a default, and a decorator that would choose another value: state it in "
                      "\"constants\" of the instances")
         function = function.fn

@@ -249,8 +249,8 @@ class Triton(unittest.TestCase):
         package = self.written({"source": "csrc/entry.py", "constants": {"bias_ptr": None}})
         files = {"entry.py": "from project.ops.double import double\n",
                  "project/sums.py": "import triton\n\n\n@triton.jit\ndef twice():\n    return 2\n",
-                 "project/ops/double.py": "from ..sums import twice\n" + KERNEL.replace("2 * tl", "twice() * tl").replace(
-                     " n,", " n, bias_ptr,").replace("@triton.jit", "@triton.autotune([triton.Config({'BLOCK': 64, 'kpack': 2})], key=['n'])\n@triton.jit")}
+                 "project/ops/double.py": "from ..sums import twice\n\n\nclass Kept:\n    def __init__(self, fn):\n        self.fn = fn\n\n\n" + KERNEL.replace("2 * tl", "twice() * tl").replace(
+                     " n,", " n, bias_ptr,").replace("@triton.jit", "@Kept\n@triton.autotune([triton.Config({'BLOCK': 64, 'kpack': 2})], key=['n'])\n@triton.jit")}
         for name, content in files.items():
             (package / "csrc" / name).parent.mkdir(parents=True, exist_ok=True)
             (package / "csrc" / name).write_text(content)

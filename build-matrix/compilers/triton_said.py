@@ -123,7 +123,7 @@ def advice(said, error, file, job):
     """Lines on how to go on."""
     if isinstance(error, ImportError):
         yield ("A kernel is compiled without site-packages: of a file that exists take the @triton.jit functions and what they "
-               "name, without the Python that launches them")
+               "name, without the Python that launches them; docs/TRITON.md, chapter 4, says what stands in its place")
     if "active drivers" in said:
         yield ("It asks for the active driver, and there is no GPU when it is compiled: what it would ask of one is a "
                "constant of an instance, or \"multiprocessors\" in an expression of package.json")

@@ -115,7 +115,7 @@ def python_for(words):
     """A Python that has what the block imports, or None: numpy, or torch where the block says so."""
     needed, python = ("torch", pathlib.Path("/usr/bin/python3")) if "torch" in words else (
         "numpy", SOURCE / "build/python/bin/python3")
-    if not python.exists():
+    if not os.access(python, os.X_OK):  # another user's may be there, behind a folder of theirs
         return None
     imports = subprocess.run([python, "-c", f"import {needed}"], check=False, stderr=subprocess.DEVNULL)
     return python if imports.returncode == 0 else None

@@ -218,6 +218,11 @@ class LaunchReader {
     if (text.starts_with("tl.")) {
       value.fail(quote(text) + " would be a text; a dtype is {\"dtype\": \"float32\"}");
     }
+    const bool number = !text.empty() && std::ranges::all_of(text, is_digit);
+    if (number || text == "True" || text == "False" || text == "None") {
+      value.fail(quote(text) +
+                 " would be a text; a number, true, false and null stand without quotes");
+    }
     if (std::ranges::find(op_.symbols, text) != op_.symbols.end()) {
       value.fail(quote(text) +
                  " would be a text; an extent of the call is one of \"arguments\", or a number in "

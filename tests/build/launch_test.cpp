@@ -190,6 +190,12 @@ TEST_CASE("launch: what is refused") {
       {"/launches/0/constants/TYPE", "tl.float32",
        launch +
            ".constants.TYPE: \"tl.float32\" would be a text; a dtype is {\"dtype\": \"float32\"}"},
+      {"/launches/0/constants/BLOCK", "512",
+       launch + ".constants.BLOCK: \"512\" would be a text; a number, true, false and null stand "
+                "without quotes"},
+      {"/launches/0/constants/HAS_BIAS", "True",
+       launch + ".constants.HAS_BIAS: \"True\" would be a text; a number, true, false and null "
+                "stand without quotes"},
       {"/launches/0/constants/TYPE", "N",
        launch + ".constants.TYPE: \"N\" would be a text; an extent of the call is one of "
                 "\"arguments\", or a number in an instance whose \"when\" asks for it"},

@@ -83,7 +83,8 @@ class Triton(unittest.TestCase):
         (package / "csrc").mkdir(parents=True, exist_ok=True)
         (package / "package.json").write_text(json.dumps(document))
         (package / "csrc/double.py").write_text(kernel)
-        (package / "csrc/copy.py").write_text(kernel)
+        for name in ("copy", "triton", "double.v2"):
+            (package / f"csrc/{name}.py").write_text(kernel)
         (package / "csrc/entry.py").write_text("from double import double\n")
         return package
 
@@ -219,6 +220,8 @@ class Triton(unittest.TestCase):
              r"double\.py:1: double imports by a leading dot.*write \"from parts import.*beside that: \"from folder\.double import"),
             ("a name of Python's own", {"source": "csrc/copy.py"}, KERNEL, ONLY,
              r"copy\.py: has the name of a module of Python's own, copy: rename it"),
+            ("Triton's name", {"source": "csrc/triton.py"}, KERNEL, ONLY, r"triton\.py: has the name of a module of Triton's own, triton: rename"),
+            ("a dot in the name", {"source": "csrc/double.v2.py"}, KERNEL, ONLY, r"double\.v2\.py: is imported by its name, which has a dot: rename"),
             ("a module of Python's own", {}, "import copy\n" + KERNEL, ONLY,
              r"double\.py:1: double imports copy, which is Python's own"),
             ("the driver, at import", {}, KERNEL + "\n\nCOUNT = triton.runtime.driver.active.get_current_device()\n", ONLY,

@@ -79,6 +79,8 @@ class InstallerTest(unittest.TestCase):
             (place / path).parent.mkdir(parents=True, exist_ok=True)
             (place / path).write_text(text)
             (place / path).chmod(0o755)
+        for folder in (place, *place.rglob("*/")):
+            folder.chmod(0o755)  # as in a release, whatever the umask here
         with tarfile.open(self.release / name, "w:gz") as tar:
             tar.add(place, top)
 

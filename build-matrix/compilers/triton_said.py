@@ -51,8 +51,9 @@ def annotations_that_differ(tree, name, job):
 def refuse(job):
     """What would be compiled to something else than the file says."""
     source = pathlib.Path(job["source"])
-    if source.stem in sys.stdlib_module_names or source.stem == "triton":
-        sys.exit(f"triton: {source}: has the name of a module of {'Triton' if source.stem == 'triton' else 'Python'}'s own, {source.stem}: rename it")
+    owner = "Triton" if source.stem == "triton" else "Python"
+    if owner == "Triton" or source.stem in sys.stdlib_module_names:
+        sys.exit(f"triton: {source}: has the name of a module of {owner}'s own, {source.stem}: rename it")
     if "." in source.stem:
         sys.exit(f"triton: {source}: is imported by its name, which has a dot: rename it")
     try:

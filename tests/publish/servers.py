@@ -5,6 +5,7 @@ import hashlib
 import http.client
 import http.server
 import json
+import os
 import re
 import shutil
 import socket
@@ -122,13 +123,16 @@ class Nginx(Server):
     """Serves the tree of an export with the configuration that lies in it."""
 
     def __init__(self, tree, work):
+        # Where the master is root, its workers are another user else, to whom a umask may close the tree.
+        user = "" if os.geteuid() else "user root root;\n"
+
         def configure(port):
             served = (tree / "nginx.conf").read_text().replace("127.0.0.1:8080", f"127.0.0.1:{port}")
             (work / "served.conf").write_text(served)
             paths = "".join(f"{part}_temp_path {work}/{part};\n"
                             for part in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
             (work / "nginx.conf").write_text(
-                f"daemon off;\npid {work}/pid;\nevents {{}}\n"
+                f"{user}daemon off;\npid {work}/pid;\nevents {{}}\n"
                 f"http {{\naccess_log off;\n{paths}include {work}/served.conf;\n}}\n")
             return [shutil.which("nginx") or "/usr/sbin/nginx", "-e", f"{work}/nginx.log", "-c", f"{work}/nginx.conf"]
 

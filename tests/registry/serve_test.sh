@@ -10,7 +10,8 @@ for tool in nginx skopeo curl; do
 done
 work=$(mktemp -d)
 export HOME=$work  # oras wants one
-chmod 0755 "$work"  # nginx's workers are another user where the master is root
+umask 022  # nginx's workers are another user where the master is root
+chmod 0755 "$work"
 server=
 cleanup() {
   [ -z "$server" ] || kill "$server" 2>/dev/null || true

@@ -317,6 +317,25 @@ bool is_float16(const ForwardArguments& call) {
   return call.x.dtype == sdk::DType::kFloat16;
 }
 
+// `threads` threads, which read activations and write them in another form.
+int32_t launch_activations(const sdk::OnDevice& gpu, int kernel, int64_t threads,
+                           ArrangeArguments arguments, void* stream, kiln_error* error) {
+  const int64_t blocks = parts_of(threads, kThreads);
+  if (blocks == 0) return KILN_OK;
+  if (blocks > INT32_MAX) {
+    return sdk::fail(error, KILN_UNSUPPORTED,
+                     "forward: [%lld, %lld] activations need more CTAs than a grid has; split x "
+                     "into several calls",
+                     arguments.m, arguments.k);
+  }
+  void* pointers[] = {&arguments};
+  return gpu.launch(kernel,
+                    {.grid = {static_cast<uint32_t>(blocks)},
+                     .threads = kThreads,
+                     .overlap = gpu.has(quantized_mlp::kKernelsWait)},
+                    stream, pointers, error);
+}
+
 // x as the wide kernels read it, at the beginning of the workspace.
 int32_t arrange(const sdk::OnDevice& gpu, const ForwardArguments& call, Road many,
                 const Workspace& at, kiln_error* error) {
@@ -331,44 +350,20 @@ int32_t arrange(const sdk::OnDevice& gpu, const ForwardArguments& call, Road man
       reinterpret_cast<float*>(static_cast<char*>(call.workspace) + at.x_scales)};
   const int64_t blocks_of_k =
       many == Road::kWide8 ? parts_of(arguments.depth_tiles, 2) : arguments.depth_tiles;
-  const int64_t threads = arguments.blocks * blocks_of_k * quantized_mlp::kWideBlock * 8;
-  if (threads == 0) return KILN_OK;
-  const int64_t blocks = parts_of(threads, kThreads);
-  if (blocks > INT32_MAX) {
-    return sdk::fail(error, KILN_UNSUPPORTED,
-                     "forward: x is [%lld, %lld], which needs more CTAs than a grid has; split x "
-                     "into several calls",
-                     arguments.m, arguments.k);
-  }
-  void* pointers[] = {&arguments};
   const int kernel = many == Road::kWide8 ? quantized_mlp::kArrange8 + (is_float16(call) ? 1 : 0)
                                           : quantized_mlp::kArrange;
-  return gpu.launch(kernel,
-                    {.grid = {static_cast<uint32_t>(blocks)},
-                     .threads = kThreads,
-                     .overlap = gpu.has(quantized_mlp::kKernelsWait)},
-                    call.stream, pointers, error);
+  return launch_activations(gpu, kernel,
+                            arguments.blocks * blocks_of_k * quantized_mlp::kWideBlock * 8,
+                            arguments, call.stream, error);
 }
 
 // [M, columns] in x's dtype, rounded to numbers of e4m3.
 int32_t round8(const sdk::OnDevice& gpu, const ForwardArguments& call, const void* from, void* to,
                int64_t columns, kiln_error* error) {
   ArrangeArguments arguments{from, to, call.M, columns, 0, 0, 0, nullptr};
-  const int64_t threads = call.M * parts_of(columns, quantized_mlp::kFloat8Block) * 32;
-  const int64_t blocks = parts_of(threads, kThreads);
-  if (blocks == 0) return KILN_OK;
-  if (blocks > INT32_MAX) {
-    return sdk::fail(error, KILN_UNSUPPORTED,
-                     "forward: [%lld, %lld] activations need more CTAs than a grid has; split x "
-                     "into several calls",
-                     arguments.m, arguments.k);
-  }
-  void* pointers[] = {&arguments};
-  return gpu.launch(quantized_mlp::kRound8 + (is_float16(call) ? 1 : 0),
-                    {.grid = {static_cast<uint32_t>(blocks)},
-                     .threads = kThreads,
-                     .overlap = gpu.has(quantized_mlp::kKernelsWait)},
-                    call.stream, pointers, error);
+  return launch_activations(gpu, quantized_mlp::kRound8 + (is_float16(call) ? 1 : 0),
+                            call.M * parts_of(columns, quantized_mlp::kFloat8Block) * 32, arguments,
+                            call.stream, error);
 }
 
 // `items` threads.

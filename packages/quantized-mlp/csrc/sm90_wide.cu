@@ -72,6 +72,8 @@ struct WideLayout {
   static constexpr int kStageBytes = wide_stage_bytes(bits_of(kCodes), kTokenBlocks);
   static constexpr int kStageStep = kStageBytes;
   static constexpr int kStages = wide_stages(bits_of(kCodes), kTokenBlocks);
+  static constexpr int kProducerRegisters = 40;
+  static constexpr int kConsumerRegisters = 232;
   static_assert(kStageBytes == kXBytes + kWideRowTiles * kCodeBytes);
 };
 
@@ -335,36 +337,26 @@ struct Wide : WideStages<kGated, kTokenBlocks, WideLayout<kCodes, kTokenBlocks>>
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
   }
+
+  __device__ __forceinline__ void store(const Sums& sums) const {
+    if constexpr (kGated) {
+      store_hidden(sums);
+    } else {
+      this->template store_plain<Element>(sums);
+    }
+  }
 };
 
 template <class Element, Codes kCodes, bool kGated, int kTokenBlocks>
 __device__ __forceinline__ void wide(const ProductArguments& p) {
-  using One = Wide<Element, kCodes, kGated, kTokenBlocks>;
-  extern __shared__ __align__(1024) unsigned char memory[];
-  const One one(p, (static_cast<unsigned>(__cvta_generic_to_shared(memory)) + 1023u) & ~1023u);
-  one.start();
-  gated_mlp::wait_for_previous_kernel();
-  gated_mlp::let_next_kernel_start();
-  if (one.warp >= kWideConsumers) {
-    gated_mlp::give_registers<kWideProducerRegisters>();
-    one.produce(one.warp - kWideConsumers);
-    return;
-  }
-  gated_mlp::take_registers<kWideConsumerRegisters>();
-  typename One::Sums sums = {};
-  one.consume(sums);
-  if constexpr (kGated) {
-    one.store_hidden(sums);
-  } else {
-    one.template store_plain<Element>(sums);
-  }
+  run_wide<Wide<Element, kCodes, kGated, kTokenBlocks>>(p);
 }
 
 }  // namespace quantized_mlp
 
 using namespace quantized_mlp;
 
-// x as blocks of 64 tokens x 64 k: a chunk of 16 bytes a thread. Zeros beyond the last token and k.
+// x as blocks of 64 tokens x 64 k: a chunk of 16 bytes a thread.
 extern "C" __global__ void __launch_bounds__(256)
     arrange(const __grid_constant__ ArrangeArguments p) {
   gated_mlp::wait_for_previous_kernel();
@@ -375,17 +367,11 @@ extern "C" __global__ void __launch_bounds__(256)
   const long long tile = number / (8 * kWideBlock);
   const long long token = tile / p.depth_tiles * kWideBlock + row;
   if (tile >= p.blocks * p.depth_tiles) return;
-  const unsigned short* const from = static_cast<const unsigned short*>(p.x) + token * p.k;
-  unsigned words[4] = {};
+  unsigned words[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const long long k = tile % p.depth_tiles * kTileDepth + column_of_place(chunk * 8 + 2 * i);
-    if (token >= p.m || k >= p.k) continue;
-    if (p.paired != 0) {
-      words[i] = *reinterpret_cast<const unsigned*>(from + k);
-    } else {
-      words[i] = from[k] | (k + 1 < p.k ? static_cast<unsigned>(from[k + 1]) << 16 : 0u);
-    }
+    words[i] = load_pair(p, token, k);
   }
   *reinterpret_cast<uint4*>(static_cast<unsigned char*>(p.to) + tile * kWideBlockBytes +
                             wide_byte(row, chunk * 8)) = {words[0], words[1], words[2], words[3]};

@@ -12,9 +12,6 @@
 
 namespace quantized_mlp {
 
-constexpr int kWideProducerRegisters = 40;
-constexpr int kWideConsumerRegisters = 232;
-
 using gated_mlp::barrier_arrive;
 using gated_mlp::barrier_wait;
 
@@ -144,5 +141,34 @@ struct WideStages : WidePlace<kGated, kTokenBlocks>, Layout {
     __syncthreads();
   }
 };
+
+// A CTA: its last four warps fill the stages, the others multiply.
+template <class One>
+__device__ __forceinline__ void run_wide(const ProductArguments& p) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const One one(p, (static_cast<unsigned>(__cvta_generic_to_shared(memory)) + 1023u) & ~1023u);
+  one.start();
+  gated_mlp::wait_for_previous_kernel();
+  gated_mlp::let_next_kernel_start();
+  if (one.warp >= kWideConsumers) {
+    gated_mlp::give_registers<One::kProducerRegisters>();
+    one.produce(one.warp - kWideConsumers);
+    return;
+  }
+  gated_mlp::take_registers<One::kConsumerRegisters>();
+  typename One::Sums sums = {};
+  one.consume(sums);
+  one.store(sums);
+}
+
+// Numbers k and k + 1 of a token of x, the first in the low half. Zeros beyond the last token and
+// k.
+__device__ __forceinline__ unsigned load_pair(const ArrangeArguments& p, long long token,
+                                              long long k) {
+  if (token >= p.m || k >= p.k) return 0;
+  const unsigned short* const from = static_cast<const unsigned short*>(p.x) + token * p.k + k;
+  if (p.paired != 0) return *reinterpret_cast<const unsigned*>(from);
+  return from[0] | (k + 1 < p.k ? static_cast<unsigned>(from[1]) << 16 : 0u);
+}
 
 }  // namespace quantized_mlp

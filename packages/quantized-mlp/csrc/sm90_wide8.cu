@@ -25,9 +25,6 @@
 
 namespace quantized_mlp {
 
-constexpr int kWide8Registers = 240;
-constexpr int kWide8ProducerRegisters = 24;
-
 __device__ __forceinline__ float2 load_two_shared(unsigned address) {
   float2 two;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
@@ -94,6 +91,8 @@ struct Wide8Layout {
   static constexpr int kStageBytes = wide8_stage_bytes(kTokenBlocks);
   static constexpr int kStageStep = wide8_stage_step(kTokenBlocks);
   static constexpr int kStages = wide8_stages(kTokenBlocks);
+  static constexpr int kProducerRegisters = 24;
+  static constexpr int kConsumerRegisters = 240;
 };
 
 template <class Element, bool kGated, bool kGrouped, int kTokenBlocks>
@@ -405,34 +404,23 @@ struct Wide8 : WideStages<kGated, kTokenBlocks, Wide8Layout<kTokenBlocks>> {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
   }
+
+  __device__ __forceinline__ void store(Sums& sums) const {
+    if constexpr (!kGrouped) scale_rows(sums);
+    if constexpr (kGated) {
+      store_hidden(sums);
+    } else {
+      this->template store_plain<Element>(sums);
+    }
+  }
 };
 
 template <class Element, bool kGated, bool kGrouped, int kTokenBlocks>
 __device__ __forceinline__ void wide8(const ProductArguments& p) {
-  using One = Wide8<Element, kGated, kGrouped, kTokenBlocks>;
-  extern __shared__ __align__(1024) unsigned char memory[];
-  const One one(p, (static_cast<unsigned>(__cvta_generic_to_shared(memory)) + 1023u) & ~1023u);
-  one.start();
-  gated_mlp::wait_for_previous_kernel();
-  gated_mlp::let_next_kernel_start();
-  if (one.warp >= kWideConsumers) {
-    gated_mlp::give_registers<kWide8ProducerRegisters>();
-    one.produce(one.warp - kWideConsumers);
-    return;
-  }
-  gated_mlp::take_registers<kWide8Registers>();
-  typename One::Sums sums = {};
-  one.consume(sums);
-  if constexpr (!kGrouped) one.scale_rows(sums);
-  if constexpr (kGated) {
-    one.store_hidden(sums);
-  } else {
-    one.template store_plain<Element>(sums);
-  }
+  run_wide<Wide8<Element, kGated, kGrouped, kTokenBlocks>>(p);
 }
 
-// x as blocks of 64 tokens x 128 k, eight threads a token of a block. Zeros beyond the last token
-// and k.
+// x as blocks of 64 tokens x 128 k, eight threads a token of a block.
 template <class Element>
 __device__ __forceinline__ void arrange8(const ArrangeArguments& p) {
   gated_mlp::wait_for_previous_kernel();
@@ -444,21 +432,14 @@ __device__ __forceinline__ void arrange8(const ArrangeArguments& p) {
   const long long blocks = (p.depth_tiles + 1) / 2;
   if (block >= p.blocks * blocks) return;  // whole warps
   const long long token = block / blocks * kWideBlock + row;
-  const unsigned short* const from = static_cast<const unsigned short*>(p.x) + token * p.k;
   const long long first = block % blocks * kFloat8Block + chunk / 2 * 32 + chunk % 2 * 4;
-  unsigned words[4][2] = {};
+  unsigned words[4][2];
   unsigned largest = 0;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      const long long k = first + i * 8 + j * 2;
-      if (token >= p.m || k >= p.k) continue;
-      if (p.paired != 0) {
-        words[i][j] = *reinterpret_cast<const unsigned*>(from + k);
-      } else {
-        words[i][j] = from[k] | (k + 1 < p.k ? static_cast<unsigned>(from[k + 1]) << 16 : 0u);
-      }
+      words[i][j] = load_pair(p, token, first + i * 8 + j * 2);
       largest = larger_pair(largest, finite_pair<Element>(words[i][j]));
     }
   }

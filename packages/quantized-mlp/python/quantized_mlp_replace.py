@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from kiln import NoVariant, between, layer
 from kiln.layer import FallbackWarning, Report, Swap
 
-from . import quantized_mlp as own
+from . import quantized_mlp_layer as own
 
 _LINEARS = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"), ("wi_0", "wi_1", "wo"))
 _ACTIVATIONS = ("act_fn", "activation_fn", "act", "activation")
@@ -423,7 +423,13 @@ def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[
 
 def replace(model: nn.Module, *, version: int = 0, overflow: str = "infinity", batch_invariant: bool = False,
             **options: Any) -> Report:
-    """See quantized_mlp.replace."""
+    """Makes the MLPs of `model` whose weights are in FP8, or GPTQ's, AWQ's or compressed-tensors' codes, compute with
+    Kiln.
+
+    An MLP has three linears, named as Llama, T5 or Meta's Llama has them, which hold codes in a layout that pack takes;
+    its forward is compared on a few rows. What stays as it is has its reason in the report, and one FallbackWarning.
+    The linears keep their weights, so that restore() gives them back: the packed copy is as large again.
+    """
     layer.check_options("replace", options)
     attributes = {"limit": 7.0, "overflow": overflow,
                   "batch_invariant": layer.yes_or_no(batch_invariant, "batch_invariant")}

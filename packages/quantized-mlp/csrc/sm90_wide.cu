@@ -263,6 +263,7 @@ struct Wide : WideStages<kGated, kTokenBlocks, WideLayout<kCodes, kTokenBlocks>>
     gated_mlp::wgmma_wait<0>();
     hold_all(sums);
     hold_numbers(a);
+    __syncwarp();  // the other lanes have read their codes, too
     if (lane == 0) barrier_arrive(empty(stage));
   }
 

@@ -144,7 +144,7 @@ std::string tables(const OpSchema& op) {
 }
 
 /// One function that checks a call and fills the op's argument struct, and the two of the C ABI.
-void write_functions(std::ostream& out, const OpSchema& op) {
+void write_functions(std::ostream& out, const OpSchema& op, bool workspace_by_address) {
   const std::string prefix = enumerator(op.name);
   const std::string type = arguments_struct(op);
   out << "\nint32_t unpack(const kiln_call* call, sdk::CheckMode mode, " << type
@@ -181,9 +181,20 @@ void write_functions(std::ostream& out, const OpSchema& op) {
   out << "int32_t workspace_" << op.name
       << "(const kiln_call* call, size_t* bytes, kiln_error* error) {\n  " << type
       << " arguments;\n"
-         "  const int32_t status = unpack(call, sdk::CheckMode::kShapes, &arguments, error);\n"
-         "  if (status == KILN_OK) *bytes = package::"
-      << op.name << "_workspace_bytes(arguments);\n  return status;\n}\n\n";
+         "  const int32_t status = unpack(call, sdk::CheckMode::kShapes, &arguments, error);\n";
+  if (workspace_by_address) {
+    // Written here, and not a function of the SDK, so that other packages' build ids stay.
+    out << "  if (status != KILN_OK) return status;\n"
+           "  const auto address_of = [call](int tensor) -> void* {\n"
+           "    const DLTensor* const given = call->tensors[tensor];\n"
+           "    if (given == nullptr || given->data == nullptr) return nullptr;\n"
+           "    return static_cast<char*>(given->data) + given->byte_offset;\n  };\n";
+    for (std::size_t i = 0; i < op.tensors.size(); ++i) {
+      out << "  arguments." << op.tensors[i].name << ".data = address_of(" << i << ");\n";
+    }
+  }
+  out << "  if (status == KILN_OK) *bytes = package::" << op.name
+      << "_workspace_bytes(arguments);\n  return status;\n}\n\n";
   out << "int32_t run_" << op.name << "(const kiln_call* call, kiln_error* error) {\n  " << type
       << " arguments;\n"
          "  int32_t status = unpack(call, sdk::CheckMode::kRun, &arguments, error);\n"
@@ -194,6 +205,12 @@ void write_functions(std::ostream& out, const OpSchema& op) {
          "  if (status != KILN_OK) return status;\n"
          "  return package::"
       << op.name << "(arguments, error);\n}\n";
+}
+
+/// Whether workspace_bytes() of this variant sees where the op's tensors lie.
+bool sees_addresses(const Package& package, const GlueFacts& facts, const OpSchema& op) {
+  const std::vector<std::string>& ops = package.cuda.workspace_by_address;
+  return facts.backend == Backend::kCuda && std::ranges::find(ops, op.name) != ops.end();
 }
 
 /// Whether the GPU variants have a list of libraries, if only an empty one, and prepare() a part
@@ -297,7 +314,7 @@ std::string generate_glue(const Package& package, const GlueFacts& facts) {
   for (const OpSchema& op : package.ops) {
     out << "\n";
     out << tables(op);
-    write_functions(out, op);
+    write_functions(out, op, sees_addresses(package, facts, op));
   }
   write_package_table(out, package, facts, write_prepare(out, package, facts));
   out << "\n}  // namespace\n}  // namespace kiln::package\n";

@@ -317,7 +317,7 @@ CudaSection parse_cuda(const JsonView& value, const std::vector<OpSchema>& ops,
   if (value.has("launches")) {
     return {.host = {}, .device = {}, .needs = {}, .launch = parse_launches(value, ops, package)};
   }
-  check_keys(value, {"host", "device"}, {"needs", "headers"});
+  check_keys(value, {"host", "device"}, {"needs", "headers", "workspace_by_address"});
   CudaSection cuda;
   cuda.host = parse_sources(value.at("host"), package);
   Scope stems({});
@@ -332,6 +332,16 @@ CudaSection parse_cuda(const JsonView& value, const std::vector<OpSchema>& ops,
     }
   }
   if (value.has("headers")) cuda.headers = read_list(value.at("headers"), read_line);
+  if (value.has("workspace_by_address")) {
+    cuda.workspace_by_address =
+        read_list(value.at("workspace_by_address"), [&](const JsonView& item) {
+          const std::string name = read_line(item);
+          if (std::ranges::find(ops, name, &OpSchema::name) == ops.end()) {
+            item.fail("there is no op " + name);
+          }
+          return name;
+        });
+  }
   return cuda;
 }
 

@@ -102,6 +102,8 @@ struct CudaSection {
   std::vector<DeviceSource> device;
   std::vector<LibraryNeed> needs;
   std::vector<std::string> headers = {};  ///< of the toolchain, for device sources: "cccl"
+  /// Ops whose workspace depends on where tensors lie: aligned ones may need less.
+  std::vector<std::string> workspace_by_address = {};
   LaunchSection launch;
   bool present() const { return !host.empty() || launches(); }
   bool launches() const { return !launch.launches.empty(); }

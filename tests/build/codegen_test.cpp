@@ -265,6 +265,20 @@ TEST_CASE("codegen: a package with needs has a list of its variant's libraries, 
   CHECK(contains(none, "kLibraries = {kSonames, 0};"));
 }
 
+TEST_CASE(
+    "codegen: a GPU variant's workspace sees addresses where the package says so, others none") {
+  const Package without = sample_package();
+  Package with = without;
+  with.cuda.workspace_by_address = {with.ops[0].name};
+  const std::string last = std::to_string(with.ops[0].tensors.size() - 1);
+  const std::string glue = generate_glue(with, {Backend::kCuda, "aa"});
+  CHECK(contains(glue, "arguments." + with.ops[0].tensors[0].name + ".data = address_of(0);"));
+  CHECK(contains(glue, ".data = address_of(" + last + ");"));
+  CHECK(!contains(generate_glue(without, {Backend::kCuda, "aa"}), "address_of"));
+  CHECK(generate_glue(with, {Backend::kCpu, "aa"}) ==
+        generate_glue(without, {Backend::kCpu, "aa"}));
+}
+
 TEST_CASE("codegen: a doc that ends in a backslash does not comment the struct out") {
   Package package = sample_package();
   package.ops[0].doc = "ends in \\";

@@ -30,7 +30,8 @@ const char* const kGood = R"({
     "host": ["csrc/package.cpp"],
     "device": [{"source": "csrc/sm90_gemm.cu", "targets": ["sm_90a", "compute_80"]}],
     "needs": ["libnvrtc.so.12",
-              {"soname": "libcublasLt.so.{cuda_major}", "targets": ["compute_80"]}]
+              {"soname": "libcublasLt.so.{cuda_major}", "targets": ["compute_80"]}],
+    "workspace_by_address": ["forward"]
   },
   "cpu": {"host": ["csrc/cpu.cpp", "csrc/more.cpp"], "levels": ["x86-64-v3", "armv8-a"]},
   "ops": [{
@@ -105,6 +106,7 @@ TEST_CASE("schema: every field of a package is read") {
   CHECK(package.cuda.needs[0] == LibraryNeed{.soname = "libnvrtc.so.12"});
   CHECK(package.cuda.needs[1] == LibraryNeed{.soname = "libcublasLt.so.{cuda_major}",
                                              .targets = {package.cuda.device[0].targets[1]}});
+  CHECK(package.cuda.workspace_by_address == std::vector<std::string>{"forward"});
   CHECK(package.cpu.host.size() == 2);
   REQUIRE(package.cpu.levels.size() == 2);
   CHECK(to_string(package.cpu.levels[1]) == "armv8-a");
@@ -315,6 +317,8 @@ TEST_CASE("schema: sources and targets") {
       "is not a soname; expected libcublasLt.so.12, libcublasLt.so.{cuda_major} and the like";
   check_refused({
       {"/cuda/host", json::array(), "cuda.host: is empty"},
+      {"/cuda/workspace_by_address/0", "backward",
+       "cuda.workspace_by_address[0]: there is no op backward"},
       {"/cuda/host/0", "../x.cpp", "cuda.host[0]: \"../x.cpp\" " + source + ".cpp"},
       {"/cuda/host/0", "../other/", "cuda.host[0]: \"../other/\" " + source + ".cpp"},
       {"/cuda/host/0", "../other.cpp", "cuda.host[0]: \"../other.cpp\" " + source + ".cpp"},
@@ -340,7 +344,8 @@ TEST_CASE("schema: sources and targets") {
       {"/cuda/host/0", "a//x.cpp", "cuda.host[0]: \"a//x.cpp\" " + source + ".cpp"},
       {"/cuda/host/0", "a b.cpp", "cuda.host[0]: \"a b.cpp\" " + source + ".cpp"},
       {"/cuda/host/0", "x.c", "cuda.host[0]: \"x.c\" " + source + ".cpp"},
-      {"/cuda/hosts", 1, "cuda: unknown key \"hosts\"; the keys are host, device, needs, headers"},
+      {"/cuda/hosts", 1, "cuda: unknown key \"hosts\"; the keys are host, device, needs, headers, "
+       "workspace_by_address"},
       {"/cuda/device/0/source", "csrc/x.cpp",
        "cuda.device[0].source: \"csrc/x.cpp\" " + source + ".cu"},
       {"/cuda/device/0/source", "csrc/a-b.cu",

@@ -180,8 +180,8 @@ KILN_EXPORT const kiln_package* kiln_kernel_package(const kiln_kernel* kernel);
 KILN_EXPORT int32_t kiln_find_op(const kiln_kernel* kernel, const char* name, const kiln_op** op,
                                  kiln_error* error);
 
-/* How much scratch memory kiln_run needs for this call: shapes, dtypes and attributes count, data
- * pointers, workspace and stream are not looked at. */
+/* How much scratch memory kiln_run needs for this call. Workspace and stream are not looked at. A
+ * data pointer may be NULL, which stands for every address; aligned tensors may need less. */
 KILN_EXPORT int32_t kiln_workspace_bytes(const kiln_op* op, const kiln_call* call, size_t* bytes,
                                          kiln_error* error);
 

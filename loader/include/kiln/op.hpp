@@ -44,8 +44,8 @@ class Op {
   std::string_view name() const { return op_->name; }
   std::string_view schema() const { return op_->schema; }  ///< its tensors and attributes, as JSON
 
-  /// Scratch memory that run() needs for these arguments. Looks at shapes and dtypes only.
-  /// Throws kInvalidCall.
+  /// Scratch memory that run() needs for these arguments. A tensor without memory stands for one at
+  /// every address; aligned ones may need less. Throws kInvalidCall.
   std::size_t workspace_bytes(std::span<const Tensor> tensors,
                               std::span<const Attribute> attributes = {}) const;
 

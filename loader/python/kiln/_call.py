@@ -40,8 +40,8 @@ class _Output(NamedTuple):
 class _Plan:
     """A kiln_call with everything that it points to, ready but for addresses and stream."""
 
-    __slots__ = ("call", "reference", "tensors", "made", "written", "inouts", "spans", "workspace_bytes", "of_torch",
-                 "requires_grad", "keep")
+    __slots__ = ("call", "reference", "tensors", "made", "written", "inouts", "spans", "workspace_bytes", "by_address",
+                 "of_torch", "requires_grad", "keep")
 
     call: CCall
     reference: Any
@@ -50,7 +50,8 @@ class _Plan:
     written: list[int]  # the positions of those of the caller that are outputs or inouts
     inouts: list[int]
     spans: list[tuple[int, int]]  # position and bytes of the caller's, as their addresses come
-    workspace_bytes: int
+    workspace_bytes: int  # wherever the tensors lie
+    by_address: Optional[bool]  # whether some addresses need less; None: no call has told yet
     of_torch: bool
     requires_grad: bool
     keep: Any
@@ -237,8 +238,12 @@ class Op(Handle):
         elif plan.workspace_bytes == 0:
             code = _run(self._pointer, plan.reference, None)
         elif self._on_gpu:
-            scratch = _device_scratch(plan.workspace_bytes, self._device, self.name)
-            call.workspace, call.workspace_bytes = scratch.data_ptr(), plan.workspace_bytes
+            size = plan.workspace_bytes
+            if plan.by_address is not False:
+                size = self._workspace_of(plan)
+                plan.by_address = plan.by_address or size < plan.workspace_bytes
+            scratch = _device_scratch(size, self._device, self.name)
+            call.workspace, call.workspace_bytes = scratch.data_ptr(), size
             code = _run(self._pointer, plan.reference, None)
         else:
             buffer = _scratch.take(plan.workspace_bytes)
@@ -303,13 +308,17 @@ class Op(Handle):
         plan.inouts = [i for i in plan.written if schemas[i].inout]
         plan.of_torch = any(layout is not None and layout.framework == "torch" for layout in layouts)
         plan.requires_grad = any(layout is not None and layout.requires_grad for layout in layouts)
+        plan.workspace_bytes = self._workspace_of(plan)
+        plan.by_address = None
+        return plan
+
+    def _workspace_of(self, plan: _Plan) -> int:
         size, error = ctypes.c_size_t(), CError()
         code = LIBRARY.kiln_workspace_bytes(self._pointer, ctypes.cast(plan.reference, ctypes.c_void_p),
                                             ctypes.byref(size), ctypes.byref(error))
         if code != 0:
             raise failure(code)
-        plan.workspace_bytes = size.value
-        return plan
+        return size.value
 
     def _refuse_overlaps(self, plan: _Plan, addresses: list[int]) -> None:
         """What is written may be another tensor itself, where the package's card says so; never a part of one."""

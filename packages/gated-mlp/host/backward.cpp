@@ -29,7 +29,7 @@ using gated_mlp::TransposeArguments;
 
 BackwardPlan plan_of(const MlpBackwardCall& call) {
   return gated_mlp::plan_backward(
-      {call.M, call.D, call.H, call.gate_out.present,
+      {call.M, call.D, call.H, call.gate_out.present, gradients_lie_well(call),
        call.gate_bias.present || call.up_bias.present, call.grad_x.present, call.grad_gate.present,
        call.grad_up.present, call.grad_down.present, call.grad_gate_bias.present,
        call.grad_up_bias.present, call.grad_down_bias.present});
@@ -47,8 +47,9 @@ struct Matrix {
 // The steps of one call, each a launch. The first that fails ends the call.
 class Backward {
  public:
-  Backward(const sdk::OnDevice& gpu, const MlpBackwardCall& call, kiln_error* error)
-      : gpu_(gpu), call_(call), plan_(plan_of(call)), error_(error) {}
+  Backward(const sdk::OnDevice& gpu, const MlpBackwardCall& call, const BackwardPlan& plan,
+           kiln_error* error)
+      : gpu_(gpu), call_(call), plan_(plan), error_(error) {}
 
   int32_t run() {
     if (plan_.has(BackwardPart::kGradProducts)) gated_unit();
@@ -245,7 +246,7 @@ class Backward {
 
   const sdk::OnDevice& gpu_;
   const MlpBackwardCall& call_;
-  const BackwardPlan plan_;
+  const BackwardPlan& plan_;
   kiln_error* const error_;
   int32_t status_ = KILN_OK;
 };
@@ -269,16 +270,15 @@ int32_t mlp_backward(const MlpBackwardCall& call, kiln_error* error) {
   }
   sdk::OnDevice gpu;
   if (const int32_t status = gpu.enter(call.device, error); status != KILN_OK) return status;
-  if (gradients_lie_well(gpu, call)) {
-    return launch_gradients(gpu, call, plan_of(call), pins, error);
-  }
+  const BackwardPlan plan = plan_of(call);
+  if (plan.as_it_lies) return launch_gradients(gpu, call, plan, pins, error);
   if (pins.any()) {
     return sdk::fail(error, KILN_UNSUPPORTED,
                      "backward: kernels names kernels for SM 9.0, which do not compute this call: "
                      "the variant has none, D or H is not a multiple of 8, or a tensor is not "
                      "16-byte aligned");
   }
-  return Backward(gpu, call, error).run();
+  return Backward(gpu, call, plan, error).run();
 }
 
 }  // namespace kiln::package

@@ -16,8 +16,9 @@ struct BackwardQuestion {
   int64_t m = 0;
   int64_t d = 0;
   int64_t h = 0;
-  bool kept = false;    // training_forward's gate_out and up_out are there
-  bool biases = false;  // of gate or of up
+  bool kept = false;        // training_forward's gate_out and up_out are there
+  bool as_it_lies = false;  // kernels read every matrix as it lies: nothing is transposed
+  bool biases = false;      // of gate or of up
   // The gradients that are asked for.
   bool x = false;
   bool gate = false;  // the weight
@@ -39,15 +40,18 @@ enum class BackwardPart : int {
   kTransposedWeights,    // [d, 2 h]
   kTransposedGradients,  // [2 h, padded m]: of the products
   kTransposedHidden,     // [h, padded m]
+  kHidden,               // [m, h]: where nothing is transposed
   kTransposedX,          // [d, padded m]
   kTransposedGradY,      // [d, padded m]
 };
-inline constexpr int kBackwardParts = 10;
+inline constexpr int kBackwardParts = 11;
 
 inline constexpr size_t kBackwardAlignment = 256;
 inline constexpr size_t kNoPart = SIZE_MAX;
 
 struct BackwardPlan {
+  bool as_it_lies = false;
+  bool grad_hidden = false;          // whether the gradient of h is needed
   int64_t padded_m = 0;              // a multiple of 8: rows that the copy engine can read
   size_t offsets[kBackwardParts]{};  // kNoPart: not there
   size_t workspace_bytes = 0;        // SIZE_MAX: more than a size_t holds
@@ -58,7 +62,10 @@ constexpr BackwardPlan plan_backward(const BackwardQuestion& q) {
   const bool of_gates = q.gate || q.up || q.gate_bias || q.up_bias;
   const bool products = q.x || of_gates || q.down;
   const bool grad_hidden = q.x || of_gates;
+  const bool lies = q.as_it_lies;
   BackwardPlan plan;
+  plan.as_it_lies = lies;
+  plan.grad_hidden = grad_hidden;
   plan.padded_m = tiles_of(q.m, 8) * 8;
   const struct {
     bool needed;
@@ -66,16 +73,18 @@ constexpr BackwardPlan plan_backward(const BackwardQuestion& q) {
     int64_t row_parts;  // rows are so many times that
     int64_t columns;
   } parts[kBackwardParts] = {
-      {products && !q.kept, q.h, 2, q.d},
-      {products && !q.kept && q.biases, q.h, 2, 1},
+      {!lies && products && !q.kept, q.h, 2, q.d},
+      {!lies && products && !q.kept && q.biases, q.h, 2, 1},
       {products, q.h, 2, q.m},
-      {grad_hidden, q.h, 1, q.d},
-      {grad_hidden, q.h, 1, q.m},
-      {q.x, q.h, 2, q.d},
-      {of_gates, q.h, 2, plan.padded_m},
-      {q.down, q.h, 1, plan.padded_m},
-      {q.gate || q.up, q.d, 1, plan.padded_m},
-      {q.down || q.down_bias, q.d, 1, plan.padded_m},
+      {!lies && grad_hidden, q.h, 1, q.d},
+      {!lies && grad_hidden, q.h, 1, q.m},
+      {!lies && q.x, q.h, 2, q.d},
+      {!lies && of_gates, q.h, 2, plan.padded_m},
+      {!lies && q.down, q.h, 1, plan.padded_m},
+      // What computes the products anew stores h with them, wanted or not.
+      {lies && products && (q.down || !q.kept), q.h, 1, q.m},
+      {!lies && (q.gate || q.up), q.d, 1, plan.padded_m},
+      {!lies && (q.down || q.down_bias), q.d, 1, plan.padded_m},
   };
   bool fits = true;
   for (int i = 0; i < kBackwardParts; ++i) {

@@ -5,6 +5,10 @@
 // waits for the one ahead before it reads.
 #include "host/gradients.hpp"
 
+#include <kiln/sdk/images.hpp>
+
+#include <string.h>
+
 #include "host/gemm.hpp"
 #include "host/gradients_plan.h"
 
@@ -69,7 +73,7 @@ class Gradients {
   static Matrix of(const sdk::Tensor& tensor, const char* name) {
     return {name, tensor.data, tensor.shape[0], tensor.shape[1], adds(tensor)};
   }
-  // [M, H] in the workspace; no data if it is not there. A part may be larger.
+  // [M, H] in the workspace; no data if it is not there.
   Matrix part(BackwardPart part) const {
     char* data = nullptr;
     if (plan_.has(part)) {
@@ -84,14 +88,12 @@ class Gradients {
     matrix.data = static_cast<char*>(matrix.data) + call_.M * call_.H * gated_mlp::kHalfBytes;
     return matrix;
   }
-  // Where the other path has it transposed. Addresses decide between the two, after the workspace.
-  Matrix hidden() const { return part(BackwardPart::kTransposedHidden); }
+  Matrix hidden() const { return part(BackwardPart::kHidden); }
 
   void gated_unit() {
     const bool kept = call_.gate_out.present;
-    const Matrix unread = part(BackwardPart::kGradHidden);  // for an h that nobody asks for
-    if (!kept) keep_products(hidden().data != nullptr ? hidden() : unread);
-    if (!plan_.has(BackwardPart::kGradHidden)) {
+    if (!kept) keep_products(hidden());
+    if (!plan_.grad_hidden) {
       if (kept) compute_hidden();
       return;  // h is all that is wanted
     }
@@ -252,16 +254,21 @@ class Gradients {
 
 }  // namespace
 
-bool gradients_lie_well(const sdk::OnDevice& gpu, const MlpBackwardCall& call) {
-  if (!gpu.has(gated_mlp::kGradientKernel)) return false;
+bool gradients_lie_well(const MlpBackwardCall& call) {
+  constexpr gated_mlp::GpuFacts kHopper = {132, 227 * 1024};  // what those kernels are for
+  bool has_kernels = false;
+  for (int i = 0; i < sdk::kImageCount; ++i) {
+    has_kernels = has_kernels || strcmp(sdk::kImages[i].stem, "sm90_gradients") == 0;
+  }
   const sdk::Tensor* const tensors[] = {
       &call.grad_y, &call.x,      &call.gate,      &call.up,      &call.down,     &call.gate_out,
       &call.up_out, &call.grad_x, &call.grad_gate, &call.grad_up, &call.grad_down};
-  bool mapped = is_aligned(call.workspace, 16);
+  bool mapped = has_kernels;
   for (const sdk::Tensor* tensor : tensors) {
-    mapped = mapped && is_aligned(data_or_null(*tensor), 16);
+    mapped =
+        mapped && (!tensor->present || (tensor->data != nullptr && is_aligned(tensor->data, 16)));
   }
-  return gated_mlp::gradients_lie_well(call.M, call.D, call.H, mapped, facts_of(gpu));
+  return gated_mlp::gradients_lie_well(call.M, call.D, call.H, mapped, kHopper);
 }
 
 int32_t launch_gradients(const sdk::OnDevice& gpu, const MlpBackwardCall& call,

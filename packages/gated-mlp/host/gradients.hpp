@@ -11,8 +11,9 @@
 
 namespace kiln::package {
 
-// Whether this variant, the GPU and the call's widths and addresses allow it.
-bool gradients_lie_well(const sdk::OnDevice& gpu, const MlpBackwardCall& call);
+// Whether this variant and the call's widths and addresses allow it. An address that is not known
+// does not: workspace_bytes() asks this, too, before there may be any.
+bool gradients_lie_well(const MlpBackwardCall& call);
 
 int32_t launch_gradients(const sdk::OnDevice& gpu, const MlpBackwardCall& call,
                          const gated_mlp::BackwardPlan& plan, const gated_mlp::Pins& pins,

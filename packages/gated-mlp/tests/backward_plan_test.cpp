@@ -44,6 +44,8 @@ std::int64_t elements_of(int part) {
       return 2 * kH * kPadded;
     case BackwardPart::kTransposedHidden:
       return kH * kPadded;
+    case BackwardPart::kHidden:
+      return kM * kH;
     case BackwardPart::kTransposedX:
     case BackwardPart::kTransposedGradY:
       return kD * kPadded;
@@ -91,6 +93,18 @@ TEST_CASE("backward plan: a step is taken where a gradient that is asked for nee
        [](BackwardQuestion& q) { q.gate = q.kept = true; },
        {kGradProducts, kDown, kGradHidden, kTransposedGradients, kTransposedX}},
       {"a down bias", [](BackwardQuestion& q) { q.down_bias = true; }, {kTransposedGradY}},
+      {"all that lies well",
+       [](BackwardQuestion& q) { q.as_it_lies = q.x = q.gate = q.up = q.down = q.biases = true; },
+       {kGradProducts, kHidden}},
+      {"x, which lies well, with what was kept",
+       [](BackwardQuestion& q) { q.as_it_lies = q.x = q.kept = true; },
+       {kGradProducts}},
+      {"down, which lies well, with what was kept",
+       [](BackwardQuestion& q) { q.as_it_lies = q.down = q.kept = true; },
+       {kGradProducts, kHidden}},
+      {"a down bias, which lies well",
+       [](BackwardQuestion& q) { q.as_it_lies = q.down_bias = true; },
+       {}},
       {"x and all weights",
        [](BackwardQuestion& q) { q.x = q.gate = q.up = q.down = true; },
        {kWeights, kGradProducts, kDown, kGradHidden, kTransposedWeights, kTransposedGradients,

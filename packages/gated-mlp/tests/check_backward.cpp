@@ -174,9 +174,9 @@ class BackwardBuffers {
   using Owned = std::unique_ptr<Guarded>;
   void call(const MlpGradients& to, From from) {
     const MlpKept kept = from == From::kAgain ? MlpKept{} : kept_tensors();
-    const Guarded workspace(memory_, layer_.backward_workspace_bytes(x(), kept, to));
-    layer_.backward(tensor(*inputs_[0], {shape_.m, shape_.d}), x(), kept, to,
-                    {workspace.data(), workspace.bytes()}, nullptr);
+    const kiln::Tensor grad_y = tensor(*inputs_[0], {shape_.m, shape_.d});
+    const Guarded workspace(memory_, layer_.backward_workspace_bytes(grad_y, x(), kept, to));
+    layer_.backward(grad_y, x(), kept, to, {workspace.data(), workspace.bytes()}, nullptr);
     memory_.synchronize();
     workspace_intact_ = workspace_intact_ && workspace.guards_intact();
   }

@@ -166,7 +166,8 @@ class MlpCheck {
       gradients.down_bias = of_down_bias.tensor();
     }
     layer.backward(grad_y.tensor(), x.tensor(), kept, gradients,
-                   workspace.reserve(layer.backward_workspace_bytes(x.tensor(), kept, gradients)),
+                   workspace.reserve(layer.backward_workspace_bytes(grad_y.tensor(), x.tensor(),
+                                                                    kept, gradients)),
                    nullptr);
     const auto agrees = [&](const char* what, const Array& found, const Gradient& gradient) {
       compare(what, found, gradient.values, gradient.natural_size, gradient.at_jumps);

@@ -71,7 +71,8 @@ struct MlpLayer {
   std::function<void(const MlpInput&, const kiln::Tensor& y, const MlpKept&, kiln::Workspace,
                      void* stream)>
       training_forward;
-  std::function<std::size_t(const kiln::Tensor& x, const MlpKept&, const MlpGradients&)>
+  std::function<std::size_t(const kiln::Tensor& grad_y, const kiln::Tensor& x, const MlpKept&,
+                            const MlpGradients&)>
       backward_workspace_bytes;
   std::function<void(const kiln::Tensor& grad_y, const kiln::Tensor& x, const MlpKept&,
                      const MlpGradients&, kiln::Workspace, void* stream)>
@@ -134,8 +135,9 @@ MlpLayer erase_mlp(Layer layer) {
             held->training_forward({input.x, input.residual}, y, {kept.gate_out, kept.up_out},
                                    workspace, kiln::Stream::of_handle(stream));
           },
-          [held](const kiln::Tensor& x, const MlpKept& kept, const MlpGradients& gradients) {
-            return held->backward_workspace_bytes(x, {kept.gate_out, kept.up_out},
+          [held](const kiln::Tensor& grad_y, const kiln::Tensor& x, const MlpKept& kept,
+                 const MlpGradients& gradients) {
+            return held->backward_workspace_bytes(grad_y, x, {kept.gate_out, kept.up_out},
                                                   gradients_of<Layer>(gradients));
           },
           [held](const kiln::Tensor& grad_y, const kiln::Tensor& x, const MlpKept& kept,

@@ -133,13 +133,14 @@ class GatedMlp {
     training_forward(input, y, kept, owned_.reserve(workspace_bytes(input.x)), stream);
   }
 
-  /// Scratch memory that backward() needs for this x and these gradients. On a GPU, for all of
-  /// them: M * (6 H + 2 D) + 5 H * D elements, with M rounded up to 8 and each matrix to 256 bytes;
-  /// 2 H * D less with what training_forward() kept. On a CPU no more than
-  /// 4 * (M * (D + 3 min(H, 672)) + 1040 max(M, D, 672)) bytes and 8 MiB.
-  std::size_t backward_workspace_bytes(const Tensor& x, const Kept& kept,
+  /// Scratch memory that backward() needs for these tensors. In variants for SM 9.0 alone, where D
+  /// and H are multiples of 8 and each tensor begins at a multiple of 16 bytes: M * 3 H elements.
+  /// Else on a GPU, for all gradients: M * (6 H + 2 D) + 5 H * D elements, with M rounded up to 8
+  /// and each matrix to 256 bytes; 2 H * D less with what training_forward() kept. On a CPU no more
+  /// than 4 * (M * (D + 3 min(H, 672)) + 1040 max(M, D, 672)) bytes and 8 MiB.
+  std::size_t backward_workspace_bytes(const Tensor& grad_y, const Tensor& x, const Kept& kept,
                                        const Gradients& gradients) const {
-    return backward_.workspace_bytes(arguments(x, x, kept, gradients));
+    return backward_.workspace_bytes(arguments(grad_y, x, kept, gradients));
   }
 
   /// grad_y, x: [M,D], those of forward(); down_bias and residual are not read. `kept`: what
@@ -162,7 +163,7 @@ class GatedMlp {
   void backward(const Tensor& grad_y, const Tensor& x, const Kept& kept, const Gradients& gradients,
                 Stream stream = {}) {
     backward(grad_y, x, kept, gradients,
-             owned_.reserve(backward_workspace_bytes(x, kept, gradients)), stream);
+             owned_.reserve(backward_workspace_bytes(grad_y, x, kept, gradients)), stream);
   }
 
  private:

@@ -177,7 +177,8 @@ class Differentiable : public ::torch::autograd::Function<Differentiable<Layer>>
                                                  .gate_bias = view(made[4]),
                                                  .up_bias = view(made[5]),
                                                  .down_bias = view(made[6])};
-    const Scratch scratch(layer.backward_workspace_bytes(view(x), kept, gradients), x);
+    const Scratch scratch(layer.backward_workspace_bytes(view(grad_y), view(x), kept, gradients),
+                          x);
     layer.backward(view(grad_y), view(x), kept, gradients, scratch.workspace, current_stream(x));
     return results;
   }

@@ -344,7 +344,8 @@ TEST_CASE("schema: sources and targets") {
       {"/cuda/host/0", "a//x.cpp", "cuda.host[0]: \"a//x.cpp\" " + source + ".cpp"},
       {"/cuda/host/0", "a b.cpp", "cuda.host[0]: \"a b.cpp\" " + source + ".cpp"},
       {"/cuda/host/0", "x.c", "cuda.host[0]: \"x.c\" " + source + ".cpp"},
-      {"/cuda/hosts", 1, "cuda: unknown key \"hosts\"; the keys are host, device, needs, headers, "
+      {"/cuda/hosts", 1,
+       "cuda: unknown key \"hosts\"; the keys are host, device, needs, headers, "
        "workspace_by_address"},
       {"/cuda/device/0/source", "csrc/x.cpp",
        "cuda.device[0].source: \"csrc/x.cpp\" " + source + ".cu"},

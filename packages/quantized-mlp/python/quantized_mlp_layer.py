@@ -15,7 +15,7 @@ from typing import Any, Mapping, Optional, Sequence
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from kiln import InvalidCall, UsageError, layer, packages
 

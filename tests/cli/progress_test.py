@@ -131,6 +131,7 @@ lines that come in any order are sorted. Written anew by
     def masked(self, line):
         for pattern, mask in ((r"^ *\d+%", " ##%"), (r"\S+ kB of", "##.# kB of"), (r"\S+ kB/s", "### kB/s"),
                               (r"\d+ s left", "# s left"), (r"127\.0\.0\.1:\d+", "127.0.0.1:#"),
+                              (r"^kiln: (get \S+|copy a blob): stopped", "kiln: ~: stopped"),  # as Ctrl-C finds it
                               (r"/v2/\w+/", "/v2/NAME/"), (r"[0-9a-f]{12,}", "#"), (re.escape(self.environment["HOME"]), "~")):
             line = re.sub(pattern, mask, line)
         return line.rstrip()

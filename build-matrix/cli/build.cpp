@@ -40,11 +40,11 @@ std::vector<fs::path> find_folders(const BuildRequest& request) {
   for (const std::string& package : request.packages) {
     const bool is_path = package.find('/') != std::string::npos;
     folders.push_back(is_path ? fs::path(package) : request.package_root / package);
-    if (!fs::exists(folders.back() / "package.json")) {
-      throw Error(ErrorCode::kNotFound, "build " + package + ": there is no " +
-                                            (folders.back() / "package.json").string() +
-                                            "; name a folder, as ./" + package +
-                                            ", or a package in --packages");
+    const fs::path document = folders.back() / "package.json";
+    if (!fs::exists(document)) {
+      std::string text = "build " + package + ": there is no " + document.string();
+      text += "; name a folder, as ./" + package + ", or a package in --packages";
+      throw Error(ErrorCode::kNotFound, text);
     }
   }
   if (!folders.empty()) return folders;

@@ -335,7 +335,7 @@ CudaSection parse_cuda(const JsonView& value, const std::vector<OpSchema>& ops,
   if (value.has("workspace_by_address")) {
     cuda.workspace_by_address =
         read_list(value.at("workspace_by_address"), [&](const JsonView& item) {
-          const std::string name = read_line(item);
+          std::string name = read_line(item);
           if (std::ranges::find(ops, name, &OpSchema::name) == ops.end()) {
             item.fail("there is no op " + name);
           }

@@ -40,9 +40,9 @@ enum class BackwardPart : int {
   kTransposedWeights,    // [d, 2 h]
   kTransposedGradients,  // [2 h, padded m]: of the products
   kTransposedHidden,     // [h, padded m]
-  kHidden,               // [m, h]: where nothing is transposed
   kTransposedX,          // [d, padded m]
   kTransposedGradY,      // [d, padded m]
+  kHidden,               // [m, h]: this and kGradProducts alone where nothing is transposed
 };
 inline constexpr int kBackwardParts = 11;
 
@@ -62,9 +62,8 @@ constexpr BackwardPlan plan_backward(const BackwardQuestion& q) {
   const bool of_gates = q.gate || q.up || q.gate_bias || q.up_bias;
   const bool products = q.x || of_gates || q.down;
   const bool grad_hidden = q.x || of_gates;
-  const bool lies = q.as_it_lies;
   BackwardPlan plan;
-  plan.as_it_lies = lies;
+  plan.as_it_lies = q.as_it_lies;
   plan.grad_hidden = grad_hidden;
   plan.padded_m = tiles_of(q.m, 8) * 8;
   const struct {
@@ -73,23 +72,27 @@ constexpr BackwardPlan plan_backward(const BackwardQuestion& q) {
     int64_t row_parts;  // rows are so many times that
     int64_t columns;
   } parts[kBackwardParts] = {
-      {!lies && products && !q.kept, q.h, 2, q.d},
-      {!lies && products && !q.kept && q.biases, q.h, 2, 1},
+      {products && !q.kept, q.h, 2, q.d},
+      {products && !q.kept && q.biases, q.h, 2, 1},
       {products, q.h, 2, q.m},
-      {!lies && grad_hidden, q.h, 1, q.d},
-      {!lies && grad_hidden, q.h, 1, q.m},
-      {!lies && q.x, q.h, 2, q.d},
-      {!lies && of_gates, q.h, 2, plan.padded_m},
-      {!lies && q.down, q.h, 1, plan.padded_m},
+      {grad_hidden, q.h, 1, q.d},
+      {grad_hidden, q.h, 1, q.m},
+      {q.x, q.h, 2, q.d},
+      {of_gates, q.h, 2, plan.padded_m},
+      {q.down, q.h, 1, plan.padded_m},
+      {q.gate || q.up, q.d, 1, plan.padded_m},
+      {q.down || q.down_bias, q.d, 1, plan.padded_m},
       // What computes the products anew stores h with them, wanted or not.
-      {lies && products && (q.down || !q.kept), q.h, 1, q.m},
-      {!lies && (q.gate || q.up), q.d, 1, plan.padded_m},
-      {!lies && (q.down || q.down_bias), q.d, 1, plan.padded_m},
+      {products && (q.down || !q.kept), q.h, 1, q.m},
   };
   bool fits = true;
   for (int i = 0; i < kBackwardParts; ++i) {
-    plan.offsets[i] = parts[i].needed ? plan.workspace_bytes : kNoPart;
-    if (!parts[i].needed) continue;
+    const auto part = static_cast<BackwardPart>(i);
+    const bool on_this_road =
+        part == BackwardPart::kGradProducts || q.as_it_lies == (part == BackwardPart::kHidden);
+    const bool there = on_this_road && parts[i].needed;
+    plan.offsets[i] = there ? plan.workspace_bytes : kNoPart;
+    if (!there) continue;
     size_t bytes = 0;
     fits = fits &&
            !__builtin_mul_overflow(static_cast<size_t>(parts[i].rows),

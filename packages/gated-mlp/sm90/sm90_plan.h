@@ -39,34 +39,37 @@ constexpr double prefill_step = kSm90Times.prefill_step[!T::kPingPong ? 1
                                                                       : 0] +
                                 kSm90Times.prefill_block* T::kRows* T::kColumns / (128 * 128);
 
+// What a tile of every family has.
 template <class T>
-constexpr Sm90Tile prefill_tile(const char* name) {
-  Sm90Tile tile = {Sm90Family::kPrefill, name, T::kRows, T::kColumns, T::kThreads, T::kSharedBytes};
-  tile.store_rows = T::kWarpgroupRows;
-  tile.cooperative = !T::kPingPong;
-  tile.step = prefill_step<T>;
+constexpr Sm90Tile any_tile(Sm90Family family, const char* name, int64_t rows) {
+  Sm90Tile tile = {family, name, rows, T::kColumns, T::kThreads, T::kSharedBytes};
   tile.off = off_of(name);
   return tile;
 }
 template <class T>
+constexpr Sm90Tile prefill_tile(const char* name) {
+  Sm90Tile tile = any_tile<T>(Sm90Family::kPrefill, name, T::kRows);
+  tile.store_rows = T::kWarpgroupRows;
+  tile.cooperative = !T::kPingPong;
+  tile.step = prefill_step<T>;
+  return tile;
+}
+template <class T>
 constexpr Sm90Tile swapped_tile(const char* name) {
-  Sm90Tile tile = {Sm90Family::kPrefill, name, T::kRows, T::kColumns, T::kThreads, T::kSharedBytes};
+  Sm90Tile tile = any_tile<T>(Sm90Family::kPrefill, name, T::kRows);
   tile.swapped = true;
   tile.cooperative = !T::kPingPong;
   tile.step = prefill_step<T>;
-  tile.off = off_of(name);
   return tile;
 }
 template <class T>
 constexpr Sm90Tile decode_tile(const char* name) {
   constexpr double kStep = step_of(kSm90Times.decode, T::kTokens, T::kColumns);
   static_assert(kStep > 0, "kSm90Times.decode lacks this tile");
-  Sm90Tile tile = {Sm90Family::kDecode, name,        T::kTokens,
-                   T::kColumns,         T::kThreads, T::kSharedBytes};
+  Sm90Tile tile = any_tile<T>(Sm90Family::kDecode, name, T::kTokens);
   tile.ctas = T::kCtas;
   tile.swapped = T::kSwapped;
   tile.step = kStep;
-  tile.off = off_of(name);
   while (tile.most_parts < kMostParts && T::has_room(static_cast<int>(tile.most_parts) + 1)) {
     ++tile.most_parts;
   }
@@ -74,10 +77,7 @@ constexpr Sm90Tile decode_tile(const char* name) {
 }
 template <class T>
 constexpr Sm90Tile stream_tile(const char* name) {
-  Sm90Tile tile = {Sm90Family::kStream, name,        T::kTokens,
-                   T::kColumns,         T::kThreads, T::kSharedBytes};
-  tile.off = off_of(name);
-  return tile;
+  return any_tile<T>(Sm90Family::kStream, name, T::kTokens);
 }
 
 // A tile is known by its place in one of these.
@@ -292,8 +292,8 @@ constexpr Sm90Pieces pieces_of(const GemmShape& shape, const Sm90Tile& tile, boo
   for (int64_t count = 2; tile.swapped && tiles > 0 && count * tiles <= clusters; ++count) {
     const int64_t rows = tiles_of(tile.rows, 8 * count) * 8;
     if (rows < kFewestPiece) break;
-    const double time = wave_time(shape, tile, across, count * tiles, rows) +
-                        kSm90Times.cut_wave[tile.cooperative ? 1 : 0];
+    const double time =
+        wave_time(shape, tile, across, count * tiles, rows) + kSm90Times.cut_wave[tile.cooperative];
     if (time < best.time) best = {count, rows, time};
   }
   return best;

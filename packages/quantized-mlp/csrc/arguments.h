@@ -100,8 +100,11 @@ KILN_INDEX int wide_byte(int row, int place) {
 
 // Wide with activations of e4m3: a stage has two tiles of k, a block of kFloat8Block.
 constexpr int kWide8BlockBytes = kWideBlock * 2 * kTileDepth;
+constexpr int kWide8PanelRows = kWideRowTiles / 2 * kTileRows;
+// With scales of tokens and of rows, and four numbers more.
 constexpr int wide8_stage_bytes(int token_blocks) {
-  return token_blocks * (kWide8BlockBytes + kWideBlock * 4) + kWideRowTiles * 4 * kStepBytes;
+  return token_blocks * (kWide8BlockBytes + kWideBlock * 4) + kWideRowTiles * 4 * kStepBytes +
+         2 * kWide8PanelRows * 4 + 4 * 4;
 }
 // Stages begin where wgmma's swizzle does.
 constexpr int wide8_stage_step(int token_blocks) {

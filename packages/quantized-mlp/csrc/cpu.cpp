@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // forward on the CPU; with AMX by cpu_amx.hpp and cpu_dots.hpp, else as follows. A line of 64 bytes
-// of a packed tile has two rows, r and r + 8: of 4 bits all of the tile's columns, of 8 bits half
-// of them. Its 16 words are vectors whose lanes are columns; x and h lie in memory in the order
-// that makes those of one code position neighbours (place_in_line). So a code costs a shift, a
-// mask, a subtraction, a conversion and a multiplication for each token, and a scale is applied
-// once a line: the sums of a group are of whole numbers, or of those of e4m3, times x, in fp32.
+// of a packed tile has two rows, r and r + 8: of 4 bits all of the tile's columns, of int8 half of
+// them; of e4m3 one row and all of its columns. Its 16 words are vectors whose lanes are columns; x
+// and h lie in memory in the order that makes those of one code position neighbours
+// (place_in_line). So a code costs a shift, a mask, a subtraction, a conversion and a
+// multiplication for each token, and a scale is applied once a line: the sums of a group are of
+// whole numbers, or of those of e4m3, times x, in fp32.
 //
 //   workspace    x, then h: fp32, [tokens of a block][tiles of k][64]
 //   an item      of the first region: a token of x; of the second: 16 columns of h; of the third:
@@ -55,19 +56,19 @@ constexpr int kVectors = 16 / kLanes;       // of a line
 
 // Where column k of a tile lies in the 64 floats of a token: by the code's number in a word, then
 // by the word.
-int place_in_line(int bits, int k) {
+int place_in_line(Codes codes, int k) {
   const int word = k % 32 / 8 * 4;
   const int step = k / 32;
   const int part = k % 8 / 4;
   const int pair = k % 4 / 2;
   const int odd = k % 2;
-  return bits == 4 ? (pair + 2 * odd) * 16 + word + 2 * step + part
-                   : (2 * step + odd) * 16 + word + 2 * part + pair;
+  return codes == Codes::kInt8 ? (2 * step + odd) * 16 + word + 2 * part + pair
+                               : (pair + 2 * odd) * 16 + word + 2 * step + part;
 }
 
 struct Places {
   explicit Places(Codes codes) {
-    for (int k = 0; k < kTileDepth; ++k) of[k] = place_in_line(bits_of(codes), k);
+    for (int k = 0; k < kTileDepth; ++k) of[k] = place_in_line(codes, k);
   }
   int of[kTileDepth];
 };
@@ -127,16 +128,12 @@ inline void multiply_line(const uint8_t* line, const float* const (&x)[kTokens],
     const Words words = load_words(line + v * kVectorBytes);
 #pragma clang loop unroll(full)
     for (int code = 0; code < 32 / kBits; ++code) {
-      // layout.h: of 4 bits n = half + 2 pair + 4 odd, of 8 bits n = half + 2 odd.
+      // layout.h: of 4 bits n = half + 2 pair + 4 odd, of int8 n = half + 2 odd.
       const int half = code % 2;
       const int position = code / 2;
       const Words found = words >> (code * kBits) & ((1u << kBits) - 1u);
-      Floats weight;
-      if constexpr (kCodes == Codes::kE4m3) {
-        weight = values_of(found);
-      } else {
-        weight = __builtin_convertvector(bits_as<Ints>(found) - group.zero[half], Floats);
-      }
+      const Floats weight =
+          __builtin_convertvector(bits_as<Ints>(found) - group.zero[half], Floats);
 #pragma clang loop unroll(full)
       for (int i = 0; i < kTokens; ++i) {
         sums[half][i] += weight * load(x[i] + position * 16 + v * kLanes);
@@ -150,6 +147,31 @@ inline void multiply_line(const uint8_t* line, const float* const (&x)[kTokens],
   }
 }
 
+// The same of a line of e4m3: row r of the tile, or r + 8.
+template <int kTokens>
+inline void multiply_e4m3_line(const uint8_t* line, int r, const float* const (&x)[kTokens],
+                               Floats scale, Floats (&total)[kMost]) {
+  constexpr int kPieces = kLanes / 4;  // of 16 bytes
+  Floats sums[kTokens] = {};
+#pragma clang loop unroll(full)
+  for (int v = 0; v < kVectors; ++v) {
+    Words words;
+#pragma clang loop unroll(full)
+    for (int i = 0; i < kPieces; ++i) {
+      memcpy(reinterpret_cast<uint8_t*>(&words) + i * 16, line + ((v * kPieces + i) ^ r / 2) * 16,
+             16);
+    }
+#pragma clang loop unroll(full)
+    for (int code = 0; code < 4; ++code) {
+      const Floats weight = values_of(words >> (code * 8) & 0xffu);
+#pragma clang loop unroll(full)
+      for (int i = 0; i < kTokens; ++i) sums[i] += weight * load(x[i] + code * 16 + v * kLanes);
+    }
+  }
+#pragma clang loop unroll(full)
+  for (int i = 0; i < kTokens; ++i) total[i] += sums[i] * scale;
+}
+
 template <Codes kCodes, Real kReal, int kTokens>
 inline void multiply_tile(const Matrix& matrix, int64_t row_tile, int64_t tile,
                           const float* const (&x)[kTokens], Floats (*total)[2][kMost]) {
@@ -160,7 +182,7 @@ inline void multiply_tile(const Matrix& matrix, int64_t row_tile, int64_t tile,
   const Ints is_second = second_steps();
   for (int row = 0; row < kGroupRows; ++row) {
     Group group = group_at<kReal>(matrix, row_tile, first, row);
-    if constexpr (kCodes == Codes::kInt4) {
+    if constexpr (kCodes != Codes::kInt8) {
       if (differ) {
         const Group other = group_at<kReal>(matrix, row_tile, second, row);
         for (int half = 0; half < 2; ++half) {
@@ -168,7 +190,14 @@ inline void multiply_tile(const Matrix& matrix, int64_t row_tile, int64_t tile,
           group.zero[half] = (is_second & other.zero[half]) | (~is_second & group.zero[half]);
         }
       }
+    }
+    if constexpr (kCodes == Codes::kInt4) {
       multiply_line<kCodes>(codes + row * kLineBytes, x, group, total[row]);
+    } else if constexpr (kCodes == Codes::kE4m3) {
+      for (int half = 0; half < 2; ++half) {
+        multiply_e4m3_line(codes + (half * kGroupRows + row) * kLineBytes, row, x,
+                           group.scale[half], total[row][half]);
+      }
     } else {
       multiply_line<kCodes>(codes + row * kLineBytes, x, group, total[row]);
       if (differ) group = group_at<kReal>(matrix, row_tile, second, row);

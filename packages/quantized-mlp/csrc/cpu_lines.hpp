@@ -12,7 +12,7 @@ namespace quantized_mlp::cpu {
 
 using namespace gated_mlp::cpu;
 
-inline constexpr int kLineBytes = 64;  // of a tile: rows r and r + 8
+inline constexpr int kLineBytes = 64;  // of a tile: rows r and r + 8, of e4m3 one of them
 inline constexpr int kGroupRows = kTileRows / 2;
 
 template <Real kReal>

@@ -69,7 +69,7 @@ struct Making<Codes::kInt4> {
   }
 };
 
-// The two lines of a tile of 8 bits: one an operand.
+// The two lines of a tile of 8 bits: of whole numbers one an operand, of e4m3 one a row.
 inline __m512i line_of_bytes(const uint8_t* tile, int step, int r) {
   return _mm512_loadu_si512(tile + (step * kGroupRows + r) * kLineBytes);
 }
@@ -103,6 +103,22 @@ struct Making<Codes::kInt8> {
   }
 };
 
+// Of a line of e4m3: where the pairs of columns of an operand are in the line's words, each with a
+// first and a second pair.
+struct PairPlaces {
+  constexpr PairPlaces() : of{} {
+    for (int step = 0; step < 2; ++step) {
+      for (int swizzle = 0; swizzle < kGroupRows / 2; ++swizzle) {
+        for (int c = 0; c < kPairs; ++c) {
+          of[step][swizzle][c] = c % 2 * kPairs + (c / 4 ^ swizzle) * 4 + step * 2 + c % 4 / 2;
+        }
+      }
+    }
+  }
+  alignas(64) int32_t of[2][kGroupRows / 2][kPairs];
+};
+inline constexpr PairPlaces kPairPlaces;
+
 template <>
 struct Making<Codes::kE4m3> {
   // Codes without an exponent, which bfloat16 has no room for: by their mantissa.
@@ -121,14 +137,19 @@ struct Making<Codes::kE4m3> {
   }
 
   void make(const uint8_t* tile, int r, const Two (&)[2], Two* to) const {
-    for (int step = 0; step < 2; ++step) {
-      const __m512i line = line_of_bytes(tile, step, r);
-      to[step].low =
+    for (int half = 0; half < 2; ++half) {
+      const __m512i line = line_of_bytes(tile, half, r);
+      const __m512i first =
           number(_mm512_slli_epi16(line, 4), _mm512_testn_epi16_mask(line, _mm512_set1_epi16(0x78)),
                  line, _mm512_slli_epi16(line, 8));
-      to[step].high = number(_mm512_srli_epi16(line, 4),
-                             _mm512_testn_epi16_mask(line, _mm512_set1_epi16(0x7800)),
-                             _mm512_srli_epi16(line, 8), line);
+      const __m512i second = number(_mm512_srli_epi16(line, 4),
+                                    _mm512_testn_epi16_mask(line, _mm512_set1_epi16(0x7800)),
+                                    _mm512_srli_epi16(line, 8), line);
+      for (int step = 0; step < 2; ++step) {
+        const __m512i places = _mm512_load_si512(kPairPlaces.of[step][r / 2]);
+        (half == 0 ? to[step].low : to[step].high) =
+            _mm512_permutex2var_epi32(first, places, second);
+      }
     }
   }
 };

@@ -88,7 +88,7 @@ void unpack_row(const UnpackArguments& call, const Matrix& matrix, int64_t row) 
   }
   for (int64_t k = 0; k < columns; ++k) {
     const int bits = bits_of(matrix.kind);
-    const Place place = place_of(bits, in_tile, static_cast<int>(k % kTileDepth));
+    const Place place = place_of(matrix.kind, in_tile, static_cast<int>(k % kTileDepth));
     const int64_t tile = row_tile * matrix.depth_tiles + k / kTileDepth;
     const int code = matrix.codes[tile * tile_bytes(matrix.kind) + place.byte] >> place.shift &
                      ((1 << bits) - 1);

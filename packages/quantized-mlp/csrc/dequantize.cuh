@@ -144,12 +144,13 @@ template <class Element>
 struct Dequantizer<Element, Codes::kE4m3> {
   __device__ __forceinline__ explicit Dequantizer(uint2) {}
 
+  // `codes`: of both parts, of rows g and g + 8.
   __device__ __forceinline__ static void widen(const uint4& codes, int part, unsigned (&a)[4]) {
     const unsigned words[4] = {codes.x, codes.y, codes.z, codes.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const unsigned word = words[2 * part + i / 2];
-      a[i] = widened(i % 2 == 0 ? word << 8 : word, Element{});
+      const unsigned word = words[2 * part + i % 2];
+      a[i] = widened(i < 2 ? word << 8 : word, Element{});
     }
   }
   __device__ __forceinline__ void run(const uint4& codes, int part, unsigned (&a)[4]) const {
@@ -282,6 +283,19 @@ __device__ __forceinline__ uint4 load_shared(unsigned address) {
                : "memory");
   return words;
 }
+__device__ __forceinline__ uint2 load_shared_pair(unsigned address) {
+  uint2 words;
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];"
+               : "=r"(words.x), "=r"(words.y)
+               : "r"(address)
+               : "memory");
+  return words;
+}
+// Where a lane's bytes begin in a share of a packed tile.
+template <Codes kCodes>
+__device__ __forceinline__ int lane_byte(int lane) {
+  return kCodes == Codes::kE4m3 ? e4m3_lane_byte(lane / 4, lane % 4) : lane * kLaneBytes;
+}
 // Scales and zeros of rows g and g + 8 in four times 32 of k.
 template <Codes kCodes>
 struct GroupWords {
@@ -319,8 +333,17 @@ struct TileCopy {
   static constexpr int kWords = kTiles * kLoads * kStepBytes;  // where they begin
   static constexpr int kBytes = kWords + 2 * 32 * 4;
 
+  // Of 8 bits those of step number % kLoads of a tile, in which rows of e4m3 have each their share.
   __device__ __forceinline__ static uint4 codes(unsigned shared, int lane, int number) {
-    return load_shared(shared + static_cast<unsigned>(lane * kLaneBytes + number * kStepBytes));
+    const unsigned place = shared + static_cast<unsigned>(lane * kLaneBytes);
+    if constexpr (kCodes == Codes::kE4m3) {
+      const unsigned step =
+          place + static_cast<unsigned>(number / 2 * (2 * kStepBytes) + number % 2 * 8);
+      const uint2 low = load_shared_pair(step);
+      const uint2 high = load_shared_pair(step + kStepBytes);
+      return {low.x, high.x, low.y, high.y};
+    }
+    return load_shared(place + static_cast<unsigned>(number * kStepBytes));
   }
   __device__ __forceinline__ static GroupWords<kCodes> groups(unsigned shared, int lane,
                                                               bool has_zeros) {
@@ -360,7 +383,7 @@ struct RowTile {
     const int lane = static_cast<int>(threadIdx.x) & 31;
     const long long at = static_cast<long long>(row_tile) * p.groups * kTileRows;
     codes = b.codes + static_cast<long long>(row_tile) * p.depth_tiles * tile_bytes(kCodes) +
-            lane * kLaneBytes;
+            lane_byte<kCodes>(lane);
     scales = b.scales + (at + lane / 4 * 2) * kScaleBytes;
     zeros = b.zeros == nullptr ? nullptr : b.zeros + at + lane / 8 * 4;
   }

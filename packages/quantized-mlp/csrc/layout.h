@@ -7,7 +7,7 @@
 // A matrix [N rows, K columns] is cut into tiles of 16 rows and 64 columns: packed[row tile][tile
 // of k]. What lies beyond the last row or column has a code, and a scale of 0. In a tile each of
 // the 32 lanes of a warp has 16 bytes side by side: of 4 bits they are its whole share, of 8 bits
-// there are two shares, one of each 32 columns.
+// there are two shares: of whole numbers one of each 32 columns, of e4m3 one of each 8 rows.
 //
 //   row    = 16 tile + 8 half + lane / 4
 //   column = 64 tile + 32 step + 8 (lane % 4) + 4 part + 2 pair + odd
@@ -15,12 +15,16 @@
 //   4 bits   byte 16 lane + 4 (2 step + part) of the tile begins a little-endian word; the code
 //            is in its bits 4 n to 4 n + 3, n = half + 2 pair + 4 odd. It is what a lane gives to
 //            one instruction
-//   8 bits   byte 512 step + 16 lane + 8 part + 4 pair of the tile begins such a word; the code is
+//   int8     byte 512 step + 16 lane + 8 part + 4 pair of the tile begins such a word; the code is
 //            its byte n, n = half + 2 odd
+//   e4m3     byte 512 half + 64 (row % 8) + 16 (lane % 4 ^ row % 8 / 2) + 8 step + 4 part begins
+//            such a word; the code is its byte n, n = pair + 2 odd
 //   scales   packed_scales[row tile][group][2 (row % 8) + half]; zeros alike
 //
-// So a lane's word holds what it multiplies by one instruction m16n8k16, as row pairs of operand A,
-// and 16 bytes of x, eight neighbouring columns, are what it needs of operand B for two.
+// So a lane's words hold what it multiplies by one instruction m16n8k16, as row pairs of operand A,
+// and 16 bytes of x, eight neighbouring columns, are what it needs of operand B for two. A tile of
+// e4m3 is also what wgmma multiplies as it lies: two times eight lines of 64 bytes, a row each, in
+// the 64-byte swizzle.
 #pragma once
 
 #include "tile.h"
@@ -68,15 +72,31 @@ struct Place {
   int shift;  // in the byte
 };
 
+// The order of k in an operand of 8 bits whose other side are lines of e4m3, in a block of 128:
+// each 32 numbers are one instruction's.
+KILN_INDEX int float8_place(int k) {
+  return k / 64 * 64 + k % 32 / 8 * 16 + k % 64 / 32 * 8 + k % 8 / 4 * 4 + k % 4 / 2 + k % 2 * 2;
+}
+// Where a lane's 16 bytes begin in a share of e4m3: of row lane / 4.
+KILN_INDEX int e4m3_lane_byte(int row, int column) {
+  return row * 64 + (column ^ row / 2) * kLaneBytes;
+}
+
 // row and k: in the tile.
-KILN_INDEX Place place_of(int bits, int row, int k) {
+KILN_INDEX Place place_of(Codes codes, int row, int k) {
+  if (codes == Codes::kE4m3) {
+    const int place = float8_place(k);
+    return {
+        kStepBytes * (row / 8) + e4m3_lane_byte(row % 8, place / kLaneBytes) + place % kLaneBytes,
+        0};
+  }
   const int half = row / 8;
   const int lane = row % 8 * 4 + k % 32 / 8;
   const int step = k / 32;
   const int part = k % 8 / 4;
   const int pair = k % 4 / 2;
   const int odd = k % 2;
-  if (bits == 8) {
+  if (codes == Codes::kInt8) {
     return {kStepBytes * step + kLaneBytes * lane + 8 * part + 4 * pair + half + 2 * odd, 0};
   }
   const int bit = 4 * (half + 2 * pair + 4 * odd);
@@ -90,11 +110,6 @@ KILN_INDEX int place_of_column(int k) {
 }
 KILN_INDEX int column_of_place(int place) {
   return place / 32 * 32 + place % 8 / 2 * 8 + place / 16 % 2 * 4 + place / 8 % 2 * 2 + place % 2;
-}
-
-// The same where numbers have 8 bits: each 32 of a block of 128 are one instruction's.
-KILN_INDEX int float8_place(int k) {
-  return k / 32 * 32 + k % 8 / 4 * 16 + k % 32 / 8 * 4 + k % 4;
 }
 
 // Of a row's scale among the 16 of a tile's group.

@@ -72,6 +72,7 @@ struct WideLayout {
   static constexpr int kStageBytes = wide_stage_bytes(bits_of(kCodes), kTokenBlocks);
   static constexpr int kStageStep = kStageBytes;
   static constexpr int kStages = wide_stages(bits_of(kCodes), kTokenBlocks);
+  static constexpr int kArrivals = 1;  // of the copies' bytes
   static constexpr int kProducerRegisters = 40;
   static constexpr int kConsumerRegisters = 232;
   static_assert(kStageBytes == kXBytes + kWideRowTiles * kCodeBytes);
@@ -179,7 +180,7 @@ struct Wide : WideStages<kGated, kTokenBlocks, WideLayout<kCodes, kTokenBlocks>>
   };
   __device__ __forceinline__ void load_codes(unsigned stage, int panel, TileCodes& codes) const {
     const unsigned from =
-        stage_at(stage) + codes_at(warp, panel) + static_cast<unsigned>(lane * kLaneBytes);
+        stage_at(stage) + codes_at(warp, panel) + static_cast<unsigned>(lane_byte<kCodes>(lane));
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) codes.words[i] = load_shared(from + i * kStepBytes);
   }
@@ -188,8 +189,11 @@ struct Wide : WideStages<kGated, kTokenBlocks, WideLayout<kCodes, kTokenBlocks>>
   __device__ __forceinline__ static void make(const TileCodes& codes, const Groups& groups,
                                               int number, unsigned (&a)[4]) {
     const int step = number / 2;
-    const uint4& words = codes.words[kBits == 8 ? step : 0];
     if constexpr (kIsE4m3) {
+      const uint4& low = codes.words[0];
+      const uint4& high = codes.words[1];
+      const uint4 words =
+          step == 0 ? uint4{low.x, high.x, low.y, high.y} : uint4{low.z, high.z, low.w, high.w};
       Dequantizer<Element, kCodes>({}).run(words, number % 2, a);
       const float of_rows[2] = {groups.scales[step].x, groups.scales[step].y};
 #pragma unroll
@@ -199,6 +203,7 @@ struct Wide : WideStages<kGated, kTokenBlocks, WideLayout<kCodes, kTokenBlocks>>
       }
       return;
     } else {
+      const uint4& words = codes.words[kBits == 8 ? step : 0];
       const Dequantizer<Element, kCodes> numbers(
           {groups.zeros[step] & 0xffu, groups.zeros[step] >> 8 & 0xffu});
       numbers.run(words, kBits == 4 ? number : number % 2, a);

@@ -133,7 +133,7 @@ struct WideStages : WidePlace<kGated, kTokenBlocks>, Layout {
   __device__ __forceinline__ void start() const {
     if (threadIdx.x == 0) {
       for (unsigned stage = 0; stage < kStages; ++stage) {
-        gated_mlp::barrier_init(full(stage), 1);
+        gated_mlp::barrier_init(full(stage), Layout::kArrivals);
         gated_mlp::barrier_init(empty(stage), kWideConsumers);
       }
       gated_mlp::barrier_init_fence();

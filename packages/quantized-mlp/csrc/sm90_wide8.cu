@@ -1,30 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The two products of the MLP for many tokens on SM 9.0, where both weights and activations are
-// numbers of e4m3, by wgmma: the weights' codes are its 64 rows as they are, from registers, tokens
-// its columns, from shared memory. Rows, tokens and warps are those of sm90_wide.cu.
+// numbers of e4m3, by wgmma: tokens are its 64 rows, weights its columns, both from shared memory.
+// A CTA has 64 or 128 tokens and 16 row tiles, of which a panel is eight: gate's and up's, or
+// neighbours. A warpgroup of consumers has 64 tokens and all of the panels, or, where there are
+// no more tokens, half of each panel.
 //
 // wgmma adds products of e4m3 with about 14 bits, so the sums of a block of 128 columns are added
 // to others in fp32, times the token's scale in that block and, where weights have groups of 128,
-// the row's. While one warpgroup adds, the other one multiplies. An instruction has all of the
-// CTA's tokens: what it takes for its operand in registers does not depend on how many they are.
+// the row's. A lane has two tokens, so their scales are two numbers. Where all rows of a panel have
+// one scale, as in blocks of 128 x 128, it is multiplied by the tokens' first; else each column is
+// multiplied by its own. While one warpgroup adds, the other one multiplies.
 //
 //   tokens in memory    blocks of 64 tokens x 128 k, as a stage has them: [block][block of k], 64
-//                       lines of 128 bytes in wgmma's swizzle, in which k has the order that a
-//                       lane's codes have (float8_place); and [block][block of k] scales of 64
-//                       tokens. arrange8 writes those of x, the gated kernel those of h: its CTA
-//                       has 128 columns of h, a block
-//   a stage             | blocks of tokens | of each warpgroup, panel, warp: two tiles' codes |
-//                       | scales of tokens |
-//   it is filled        by bulk copies, a block of k; full counts their bytes. Where k ends with
-//                       one tile, the second one's codes are not there
-//   it is free          when each consumer's warp has said so on empty, after its last sums
+//                       lines of 128 bytes in wgmma's swizzle, in which k has the order of
+//                       float8_place; and [block][block of k] scales of 64 tokens. arrange8 writes
+//                       those of x, the gated kernel those of h: its CTA has 128 columns of h
+//   a stage             | blocks of tokens | of each panel, tile of k and row tile: codes as they
+//                       are packed, which is wgmma's 64-byte swizzle | scales of tokens | with
+//                       groups: of rows, and one number of each 64 rows, which is their scale or,
+//                       where they differ, a NaN |
+//   it is filled        by bulk copies, a block of k, issued by one thread of each of four warps;
+//                       full counts their bytes. Where k ends with one tile, that one is copied
+//                       twice: the second is multiplied by zeros. Those warps store scales of rows
+//   it is free          when each consumer's warp has said so on empty, after its last wgmma, with
+//                       groups after its last sums
 #include "float8.h"
 #include "kernels.cuh"
 #include "sm90_wide.cuh"
 
 namespace quantized_mlp {
 
+__device__ __forceinline__ float load_one_shared(unsigned address) {
+  float one;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(one) : "r"(address) : "memory");
+  return one;
+}
 __device__ __forceinline__ float2 load_two_shared(unsigned address) {
   float2 two;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
@@ -33,26 +44,36 @@ __device__ __forceinline__ float2 load_two_shared(unsigned address) {
                : "memory");
   return two;
 }
+__device__ __forceinline__ void store_one_shared(unsigned address, float one) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(one) : "memory");
+}
 
-// sums = A B^T or, where it adds, += A B^T, A in registers as mma.sync has it.
-#define KILN_WIDE8(columns, a_number, a_next, a_third, a_last, b_number, add_number)         \
-  asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, %" #add_number                        \
-               ", 0;\n"                                                                      \
-               "wgmma.mma_async.sync.aligned.m64n" #columns                                  \
-               "k32.f32.e4m3.e4m3"                                                           \
-               " {" KILN_NUMBERS_##columns "}, {%" #a_number ", %" #a_next ", %" #a_third    \
-                                           ", %" #a_last "}, %" #b_number ", adds, 1, 1;\n}" \
-               : KILN_SUMS_##columns(0)                                                      \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdds))
+// The matrix descriptor of packed codes, tile after tile of rows: lines of 64 bytes in the 64-byte
+// swizzle, 512 bytes from eight rows to the next.
+__device__ __forceinline__ unsigned long long codes_matrix(unsigned shared) {
+  constexpr unsigned long long kSwizzle64 = 2ull << 62;
+  constexpr unsigned long long kNextRows = static_cast<unsigned long long>(kStepBytes / 16) << 32;
+  return kSwizzle64 | kNextRows | 1ull << 16 | (shared & 0x3ffffu) >> 4;
+}
+
+// sums = A B^T or, where it adds, += A B^T.
+#define KILN_WIDE8(columns, a_number, b_number, add_number)                                    \
+  asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, %" #add_number                          \
+               ", 0;\n"                                                                        \
+               "wgmma.mma_async.sync.aligned.m64n" #columns                                    \
+               "k32.f32.e4m3.e4m3"                                                             \
+               " {" KILN_NUMBERS_##columns "}, %" #a_number ", %" #b_number ", adds, 1, 1;\n}" \
+               : KILN_SUMS_##columns(0)                                                        \
+               : "l"(a), "l"(b), "n"(kAdds))
 template <int kAdds>
-__device__ __forceinline__ void multiply_wide8(float (&d)[32], const unsigned (&a)[4],
+__device__ __forceinline__ void multiply_wide8(float (&d)[32], unsigned long long a,
                                                unsigned long long b) {
-  KILN_WIDE8(64, 32, 33, 34, 35, 36, 37);
+  KILN_WIDE8(64, 32, 33, 34);
 }
 template <int kAdds>
-__device__ __forceinline__ void multiply_wide8(float (&d)[64], const unsigned (&a)[4],
+__device__ __forceinline__ void multiply_wide8(float (&d)[64], unsigned long long a,
                                                unsigned long long b) {
-  KILN_WIDE8(128, 64, 65, 66, 67, 68, 69);
+  KILN_WIDE8(128, 64, 65, 66);
 }
 
 // Two numbers as codes, the first in the low byte.
@@ -78,35 +99,44 @@ __device__ __forceinline__ unsigned larger_pair(unsigned a, unsigned b) {
 }
 // A number that becomes a NaN where it is not finite, divided by the scale.
 __device__ __forceinline__ float divided(float value, float by_scale) {
-  const bool is_finite = (__float_as_uint(value) & 0x7fffffffu) < 0x7f800000u;
-  return is_finite ? value * by_scale : __uint_as_float(0x7fc00000u);
+  return fmaf(value, by_scale, value - value);
 }
 
-template <int kTokenBlocks>
+__device__ __forceinline__ bool is_normal(float value) {
+  return (__float_as_uint(value) >> 23 & 0xffu) - 1u < 254u;
+}
+
+template <bool kGrouped, int kTokenBlocks>
 struct Wide8Layout {
   static constexpr int kUnit = 2;  // tiles of k of a stage
-  static constexpr int kCodeBytes = kUnit * tile_bytes(Codes::kE4m3);
   static constexpr int kXBytes = kTokenBlocks * kWide8BlockBytes;
-  static constexpr int kScalesAt = kXBytes + kWideRowTiles * kCodeBytes;
-  static constexpr int kStageBytes = wide8_stage_bytes(kTokenBlocks);
+  static constexpr int kCodeBytes = tile_bytes(Codes::kE4m3);
+  static constexpr int kTileBytes = kWideRowTiles / 2 * kCodeBytes;  // of a panel
+  static constexpr int kPanelBytes = kUnit * kTileBytes;
+  static constexpr int kScalesAt = kXBytes + 2 * kPanelBytes;
+  static constexpr int kRowScalesAt = kScalesAt + kTokenBlocks * kWideBlock * 4;
+  static constexpr int kSameAt = kRowScalesAt + 2 * kWide8PanelRows * 4;
   static constexpr int kStageStep = wide8_stage_step(kTokenBlocks);
   static constexpr int kStages = wide8_stages(kTokenBlocks);
-  static constexpr int kProducerRegisters = 24;
-  static constexpr int kConsumerRegisters = 240;
+  static constexpr int kArrivals = kGrouped ? 5 : 1;  // of the copies' bytes, and of producers
+  static constexpr int kProducerRegisters = 40;
+  static constexpr int kConsumerRegisters = 232;
+  static_assert(kSameAt + 4 * 4 <= kStageStep);
 };
 
 template <class Element, bool kGated, bool kGrouped, int kTokenBlocks>
-struct Wide8 : WideStages<kGated, kTokenBlocks, Wide8Layout<kTokenBlocks>> {
-  using Base = WideStages<kGated, kTokenBlocks, Wide8Layout<kTokenBlocks>>;
-  using Base::codes_at;
+struct Wide8 : WideStages<kGated, kTokenBlocks, Wide8Layout<kGrouped, kTokenBlocks>> {
+  using Base = WideStages<kGated, kTokenBlocks, Wide8Layout<kGrouped, kTokenBlocks>>;
   using Base::empty;
   using Base::first;
   using Base::full;
   using Base::kCodeBytes;
-  using Base::kPanels;
+  using Base::kPanelBytes;
+  using Base::kRowScalesAt;
+  using Base::kSameAt;
   using Base::kScalesAt;
-  using Base::kStageBytes;
   using Base::kStages;
+  using Base::kTileBytes;
   using Base::kTokens;
   using Base::kUnit;
   using Base::kXBytes;
@@ -115,302 +145,384 @@ struct Wide8 : WideStages<kGated, kTokenBlocks, Wide8Layout<kTokenBlocks>> {
   using Base::p;
   using Base::readable;
   using Base::row_block;
-  using Base::row_tile;
   using Base::shared;
   using Base::stage_at;
   using Base::token_block;
   using Base::warp;
   using typename Base::Sums;
 
+  static constexpr int kPanels = Base::kPanels;
+  static constexpr int kPanelTiles = kWide8PanelRows / kTileRows;
+  static constexpr int kColumns = kTokens;  // of a warpgroup, in a panel
   static constexpr int kScaleBytes = kWideBlock * 4;
 
   using Base::Base;
 
-  // Four warps share out the copies of a stage, and one thread of each issues them: row tiles of
-  // consumer warps `by` and `by` + 4, a block of tokens or its scales.
+  __device__ __forceinline__ int tile_of(int panel, int number) const {
+    return readable(kGated ? row_block * kPanelTiles + number
+                           : (row_block * kPanels + panel) * kPanelTiles + number);
+  }
+  __device__ __forceinline__ const float* scales_of(int panel, int number, int group) const {
+    const auto* const scales = reinterpret_cast<const float*>(p.b[kGated ? panel : 0].scales);
+    return scales + (static_cast<long long>(tile_of(panel, number)) * p.groups + group) * kTileRows;
+  }
+
+  // A producer's warp has half of a panel.
+  static constexpr int kProduced = kPanelTiles / 2;
+
+  // Scales of rows j and j + 8 of this lane's tile among the warp's four.
+  __device__ __forceinline__ float2 load_row_scales(int by, int tile) const {
+    int group = tile / kUnit;
+    group = group < p.groups ? group : p.groups - 1;
+    const float* const from = scales_of(by / 2, by % 2 * kProduced + lane / 8, group);
+    return *reinterpret_cast<const float2*>(from + lane % 8 * 2);
+  }
+  __device__ __forceinline__ void store_row_scales(unsigned stage, int by, float2 scales) const {
+    const int row =
+        by / 2 * kWide8PanelRows + (by % 2 * kProduced + lane / 8) * kTileRows + lane % 8;
+    const unsigned to = stage + static_cast<unsigned>(kRowScalesAt + row * 4);
+    store_one_shared(to, scales.x);
+    store_one_shared(to + 8 * 4, scales.y);
+    const float one = __shfl_sync(0xffffffffu, scales.x, 0);
+    const bool is_same = __all_sync(0xffffffffu, scales.x == one && scales.y == one) != 0;
+    if (lane == 0) {
+      store_one_shared(stage + static_cast<unsigned>(kSameAt + by * 4),
+                       is_same ? one : __uint_as_float(0x7fc00000u));
+    }
+  }
+
+  __device__ __forceinline__ static unsigned codes_at(int panel, int half, int number) {
+    return static_cast<unsigned>(kXBytes + panel * kPanelBytes + half * kTileBytes +
+                                 number * kCodeBytes);
+  }
+
+  // One thread's copies of a block of k: four row tiles, and of two warps a block of tokens.
+  __device__ __forceinline__ void copy(int by, unsigned stage, int tile) const {
+    const unsigned to = stage_at(stage);
+    if (by == 0) {
+      gated_mlp::barrier_expect(
+          full(stage), kTokenBlocks * (kWide8BlockBytes + kScaleBytes) + kPanels * kPanelBytes);
+    }
+    if (by < kTokenBlocks) {
+      const long long block = (token_block + by) * ((p.depth_tiles + 1ll) / kUnit) + tile / kUnit;
+      copy_bulk(to + static_cast<unsigned>(by * kWide8BlockBytes),
+                static_cast<const unsigned char*>(p.a) + block * kWide8BlockBytes, kWide8BlockBytes,
+                full(stage));
+      copy_bulk(to + static_cast<unsigned>(kScalesAt + by * kScaleBytes),
+                p.token_scales + block * kWideBlock, kScaleBytes, full(stage));
+    }
+#pragma unroll
+    for (int i = 0; i < kProduced; ++i) {
+      const int number = by % 2 * kProduced + i;
+      const unsigned char* const codes =
+          p.b[kGated ? by / 2 : 0].codes +
+          (static_cast<long long>(tile_of(by / 2, number)) * p.depth_tiles + tile) * kCodeBytes;
+#pragma unroll
+      for (int half = 0; half < kUnit; ++half) {
+        copy_bulk(to + codes_at(by / 2, half, number),
+                  codes + (tile + half < p.depth_tiles ? half * kCodeBytes : 0), kCodeBytes,
+                  full(stage));
+      }
+    }
+  }
+
   __device__ __forceinline__ void produce(int by) const {
-    if (!gated_mlp::elect_one()) return;
-    const long long blocks = (p.depth_tiles + 1) / kUnit;
-    const int block = by % 2;
-    const auto* const tokens =
-        static_cast<const unsigned char*>(p.a) + (token_block + block) * blocks * kWide8BlockBytes;
-    const float* const scales = p.token_scales + (token_block + block) * blocks * kWideBlock;
+    if (first >= last) return;
     gated_mlp::Ring<kStages> ring;
+    float2 row_scales = {};
+    if constexpr (kGrouped) row_scales = load_row_scales(by, first);
+#pragma unroll 1
     for (int tile = first; tile < last; tile += kUnit) {
-      const bool is_half = tile + 1 == p.depth_tiles;
-      const unsigned bytes = is_half ? kCodeBytes / 2 : kCodeBytes;
-      const unsigned to = stage_at(ring.stage);
       barrier_wait(empty(ring.stage), ring.parity ^ 1);
-      if (by == 0) {
-        gated_mlp::barrier_expect(
-            full(ring.stage), is_half ? kStageBytes - kWideRowTiles * kCodeBytes / 2 : kStageBytes);
-      }
-      if (block < kTokenBlocks && by < 2) {
-        copy_bulk(to + static_cast<unsigned>(block * kWide8BlockBytes),
-                  tokens + static_cast<long long>(tile / kUnit) * kWide8BlockBytes,
-                  kWide8BlockBytes, full(ring.stage));
-      }
-      if (block < kTokenBlocks && by >= 2) {
-        copy_bulk(to + static_cast<unsigned>(kScalesAt + block * kScaleBytes),
-                  scales + static_cast<long long>(tile / kUnit) * kWideBlock, kScaleBytes,
-                  full(ring.stage));
-      }
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int of = half * 4 + by;
-#pragma unroll
-        for (int panel = 0; panel < kPanels; ++panel) {
-          const unsigned char* const from =
-              p.b[kGated ? panel : 0].codes +
-              (static_cast<long long>(readable(row_tile(of, panel))) * p.depth_tiles + tile) *
-                  (kCodeBytes / kUnit);
-          copy_bulk(to + codes_at(of, panel), from, bytes, full(ring.stage));
-        }
+      if (gated_mlp::elect_one()) copy(by, ring.stage, tile);
+      if constexpr (kGrouped) {
+        store_row_scales(stage_at(ring.stage), by, row_scales);
+        __syncwarp();
+        if (lane == 0) barrier_arrive(full(ring.stage));
+        row_scales = load_row_scales(by, tile + kUnit);
       }
       ring.next();
     }
   }
 
-  using Part = float[kTokens / 2];  // of one panel and a block of k
-  using Numbers = unsigned[4][4];   // of a panel and a block of k
-
-  // Zeros beyond the last tile.
-  __device__ __forceinline__ void load_numbers(unsigned stage, int panel, bool is_half,
-                                               Numbers& a) const {
-    const unsigned from =
-        stage_at(stage) + codes_at(warp, panel) + static_cast<unsigned>(lane * kLaneBytes);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      uint4 words = {};
-      if (i < 2 || !is_half) words = load_shared(from + i * kStepBytes);
-      a[i][0] = permuted(words.x, words.y, 0x6420u);
-      a[i][1] = permuted(words.x, words.y, 0x7531u);
-      a[i][2] = permuted(words.z, words.w, 0x6420u);
-      a[i][3] = permuted(words.z, words.w, 0x7531u);
-    }
+  __device__ __forceinline__ int block() const {
+    return kTokenBlocks == 2 ? warp / 4 : 0;
   }
-  // Numbers that a wgmma reads are in no other use until it has ended.
-  __device__ __forceinline__ static void hold_numbers(Numbers& a) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) asm volatile("" : "+r"(a[i][j]));
-    }
+  // Of this warpgroup in a panel.
+  __device__ __forceinline__ int first_column() const {
+    return kTokenBlocks == 2 ? 0 : warp / 4 * kColumns;
+  }
+  // Of this lane's first token in its block; the other one is 8 below.
+  __device__ __forceinline__ int row() const {
+    return warp % 4 * 16 + lane / 4;
   }
 
-  // part = a times the stage's tokens, on its way.
-  __device__ __forceinline__ void issue(unsigned stage, Part& part, const Numbers& a) const {
-    const unsigned long long tokens = gated_mlp::matrix_at(stage_at(stage));
+  using Part = float[kColumns / 2];  // of one panel and a block of k
+
+  // part = a block of k of tokens times a panel, on its way.
+  __device__ __forceinline__ void issue(unsigned stage, int panel, Part& part) const {
+    const unsigned long long tokens =
+        gated_mlp::matrix_at(stage + static_cast<unsigned>(block() * kWide8BlockBytes));
+    const unsigned long long codes =
+        codes_matrix(stage + codes_at(panel, 0, first_column() / kTileRows));
     gated_mlp::hold(part);
     gated_mlp::wgmma_fence();
-    multiply_wide8<0>(part, a[0], tokens);
+    multiply_wide8<0>(part, tokens, codes);
 #pragma unroll
-    for (int i = 1; i < 4; ++i) {
-      multiply_wide8<1>(part, a[i], tokens + static_cast<unsigned>(i) * gated_mlp::kNextK16);
+    for (unsigned i = 1; i < 4; ++i) {
+      multiply_wide8<1>(part, tokens + i * gated_mlp::kNextK16,
+                        codes + i / 2 * (kTileBytes / 16) + i % 2 * gated_mlp::kNextK16);
     }
     gated_mlp::wgmma_commit();
   }
 
-  // Scales of this lane's two rows.
-  __device__ __forceinline__ float2 row_scales(int panel, int group) const {
-    const MatrixArguments& b = p.b[kGated ? panel : 0];
-    const long long row = static_cast<long long>(readable(row_tile(warp, panel))) * p.groups;
-    return reinterpret_cast<const float2*>(b.scales)[(row + group) * (kTileRows / 2) + lane / 4];
-  }
-
-  // sums += part, with its scales; `scales`: of the stage's tokens.
-  __device__ __forceinline__ void add(float (&sums)[kTokens / 2], const Part& part, unsigned scales,
-                                      float2 of_rows) const {
-    const unsigned from = scales + static_cast<unsigned>(lane % 4 * 8);
+  __device__ __forceinline__ static void add(float (&sums)[kColumns / 2], const Part& part,
+                                             float2 of_tokens) {
 #pragma unroll
-    for (int n = 0; n < kTokens / 8; ++n) {
-      const float2 token = load_two_shared(from + static_cast<unsigned>(n * 32));
+    for (int i = 0; i < kColumns / 2; ++i) {
+      sums[i] = fmaf(part[i], i % 4 < 2 ? of_tokens.x : of_tokens.y, sums[i]);
+    }
+  }
+  __device__ __forceinline__ void add_grouped(unsigned stage, int panel,
+                                              float (&sums)[kColumns / 2], const Part& part,
+                                              float2 of_tokens) const {
+    const unsigned same = stage + static_cast<unsigned>(kSameAt + panel * 8);
+    const float low = load_one_shared(same);
+    const float high = load_one_shared(same + 4);
+    // Of normal numbers the product with a power of two is exact.
+    const float2 of_both = {of_tokens.x * low, of_tokens.y * low};
+    const bool is_one = low == high && is_normal(of_both.x) && is_normal(of_both.y);
+    if (__all_sync(0xffffffffu, is_one) != 0) {
+      add(sums, part, of_both);
+      return;
+    }
+    const unsigned scales =
+        stage + static_cast<unsigned>(
+                    kRowScalesAt + (panel * kWide8PanelRows + first_column() + lane % 4 * 2) * 4);
+#pragma unroll
+    for (int n = 0; n < kColumns / 8; ++n) {
+      const float2 of_rows = load_two_shared(scales + static_cast<unsigned>(n * 32));
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
         const int at = 4 * n + c;
-        const float scale = c % 2 == 0 ? token.x : token.y;
-        if constexpr (kGrouped) {
-          sums[at] = fmaf(part[at] * scale, c < 2 ? of_rows.x : of_rows.y, sums[at]);
-        } else {
-          sums[at] = fmaf(part[at], scale, sums[at]);
-        }
+        const float scaled = part[at] * (c < 2 ? of_tokens.x : of_tokens.y);
+        sums[at] = fmaf(scaled, c % 2 == 0 ? of_rows.x : of_rows.y, sums[at]);
       }
     }
   }
 
   __device__ __forceinline__ void consume(Sums& sums) const {
-    if (first >= last) return;
     gated_mlp::Ring<kStages> ring;
-    Numbers a[kPanels];
     Part part;
-    float2 of_rows[kPanels] = {};
-    if constexpr (kGrouped) {
-      of_rows[0] = row_scales(0, first / kUnit);
-      of_rows[1] = row_scales(1, first / kUnit);
-    }
-    barrier_wait(full(0), 0);
-    load_numbers(0, 0, first + 1 == p.depth_tiles, a[0]);
 #pragma unroll 1
     for (int tile = first; tile < last; tile += kUnit) {
-      const unsigned stage = ring.stage;
-      const bool goes_on = tile + kUnit < last;
+      const unsigned stage = stage_at(ring.stage);
+      barrier_wait(full(ring.stage), ring.parity);
+      const unsigned scales =
+          stage + static_cast<unsigned>(kScalesAt + block() * kScaleBytes + row() * 4);
+      const float2 of_tokens = {load_one_shared(scales), load_one_shared(scales + 8 * 4)};
 #pragma unroll
       for (int panel = 0; panel < kPanels; ++panel) {
-        issue(stage, part, a[panel]);
-        if (panel == 0) {
-          load_numbers(stage, 1, tile + 1 == p.depth_tiles, a[1]);
-        } else if (goes_on) {
-          ring.next();
-          barrier_wait(full(ring.stage), ring.parity);
-          load_numbers(ring.stage, 0, tile + kUnit + 1 == p.depth_tiles, a[0]);
-        }
+        issue(stage, panel, part);
         gated_mlp::wgmma_wait<0>();
         gated_mlp::hold(part);
-        hold_numbers(a[panel]);
-        add(sums[panel], part, stage_at(stage) + kScalesAt, of_rows[panel]);
-        // Those of the next block, which are used after two groups of instructions.
+        if (!kGrouped && panel == kPanels - 1) free_stage(ring.stage);
         if constexpr (kGrouped) {
-          const int next = tile / kUnit + 1;
-          of_rows[panel] = row_scales(panel, next < p.groups ? next : p.groups - 1);
+          add_grouped(stage, panel, sums[panel], part, of_tokens);
+        } else {
+          add(sums[panel], part, of_tokens);
         }
       }
-      __syncwarp();  // the other lanes have read their tokens' scales, too
-      if (lane == 0) barrier_arrive(empty(stage));
+      if constexpr (kGrouped) free_stage(ring.stage);
+      ring.next();
+    }
+  }
+  __device__ __forceinline__ void free_stage(unsigned stage) const {
+    __syncwarp();  // the other lanes have read, too
+    if (lane == 0) barrier_arrive(empty(stage));
+  }
+
+  __device__ __forceinline__ void scale_columns(Sums& sums) const {
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel) {
+#pragma unroll
+      for (int i = 0; i < kColumns / kTileRows; ++i) {
+        // Of the columns of two instructions' eight: scale_place.
+        const auto* const from = reinterpret_cast<const float2*>(
+            scales_of(panel, first_column() / kTileRows + i, 0) + lane % 4 * 4);
+        const float2 even = from[0];
+        const float2 odd = from[1];
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          sums[panel][8 * i + c] *= c % 2 == 0 ? even.x : odd.x;
+          sums[panel][8 * i + 4 + c] *= c % 2 == 0 ? even.y : odd.y;
+        }
+      }
     }
   }
 
-  __device__ __forceinline__ void scale_rows(Sums& sums) const {
+  __device__ __forceinline__ void add_bias(float (&sums)[kColumns / 2], const void* bias,
+                                           int columns) const {
+    if (bias == nullptr) return;
 #pragma unroll
-    for (int panel = 0; panel < kPanels; ++panel) {
-      const float2 scales = row_scales(panel, 0);
+    for (int n = 0; n < kColumns / 8; ++n) {
+      if (n * 8 >= columns) continue;
+      const long long column = static_cast<long long>(row_block) * kWide8PanelRows +
+                               first_column() + n * 8 + lane % 4 * 2;
+      const float2 two = load_two<Element>(bias, column, true);
 #pragma unroll
-      for (int i = 0; i < kTokens / 2; ++i) sums[panel][i] *= i % 4 < 2 ? scales.x : scales.y;
+      for (int c = 0; c < 4; ++c) sums[4 * n + c] += c % 2 == 0 ? two.x : two.y;
     }
+  }
+
+  using Hidden = unsigned[kColumns / 8][2];  // two columns of each of the two tokens
+
+  // Zeros beyond the last row tile.
+  __device__ __forceinline__ void gate_columns(Sums& sums, Hidden& hidden) const {
+    const int columns = (p.row_tiles - row_block * kPanelTiles) * kTileRows - first_column();
+    add_bias(sums[0], p.bias0, columns);
+    add_bias(sums[1], p.bias1, columns);
+    gated_mlp::with_gate(p.gating, [&](auto unit) {
+#pragma unroll
+      for (int n = 0; n < kColumns / 8; ++n) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int at = 4 * n + 2 * half;
+          const unsigned words =
+              gated_mlp::pack_pair(unit.of(sums[0][at], sums[1][at]),
+                                   unit.of(sums[0][at + 1], sums[1][at + 1]), Element{});
+          hidden[n][half] = gated_mlp::bound_pair(words, p.gating.greatest, Element{});
+        }
+      }
+    });
+    if (columns >= kColumns) return;
+#pragma unroll
+    for (int n = 0; n < kColumns / 8; ++n) {
+      if (n * 8 >= columns) hidden[n][0] = hidden[n][1] = 0;
+    }
+  }
+
+  // The largest finite magnitude of a token's numbers here, in either half.
+  __device__ __forceinline__ static unsigned largest_of(const Hidden& hidden, int half) {
+    unsigned largest = 0;
+#pragma unroll
+    for (int n = 0; n < kColumns / 8; ++n) {
+      largest = larger_pair(largest, hidden[n][half] & 0x7fff7fffu);
+    }
+    if (finite_pair<Element>(largest) != largest) {
+      largest = 0;
+#pragma unroll
+      for (int n = 0; n < kColumns / 8; ++n) {
+        largest = larger_pair(largest, finite_pair<Element>(hidden[n][half]));
+      }
+    }
+    return largest;
+  }
+
+  // The exponent of each token's scale: of all 128 columns.
+  __device__ __forceinline__ void exponents_of(const Hidden& hidden, int (&exponents)[2]) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      unsigned largest = largest_of(hidden, half);
+      largest = larger_pair(largest, largest >> 16 | largest << 16);
+      largest = larger_pair(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+      largest = larger_pair(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+      if constexpr (kTokenBlocks == 1) {  // the other warpgroup has the other columns
+        const unsigned at = shared + kXBytes + static_cast<unsigned>((row() + half * 8) * 4);
+        const unsigned other = static_cast<unsigned>(kWideBlock * 4);
+        store_one_shared(at + (warp < 4 ? 0u : other), __uint_as_float(largest));
+        sync_consumers();
+        const float theirs = load_one_shared(at + (warp < 4 ? other : 0u));
+        largest = larger_pair(largest, __float_as_uint(theirs));
+      }
+      const float one = gated_mlp::unpack_pair<Element>(largest).x;
+      exponents[half] =
+          float8_exponent(__float_as_uint(one), float8_least(!kIsSame<Element, Bfloat16>));
+    }
+  }
+
+  // A token's codes of two times eight columns. A word has four neighbouring ones, of two lanes, of
+  // which the first one stores that of the first eight.
+  __device__ __forceinline__ void store_codes(int token, int n, unsigned first,
+                                              unsigned second) const {
+    const bool is_odd = lane % 2 != 0;
+    const unsigned own = is_odd ? second : first;
+    const unsigned got = __shfl_xor_sync(0xffffffffu, is_odd ? first : second, 1);
+    const unsigned word = permuted(is_odd ? got : own, is_odd ? own : got, 0x5140u);
+    const int place =
+        float8_place(first_column() + n * 8) + (is_odd ? kLaneBytes : 0) + lane % 4 / 2 * 4;
+    asm volatile(
+        "st.shared.u32 [%0], %1;" ::"r"(
+            shared + static_cast<unsigned>(block() * kWide8BlockBytes + wide8_byte(token, place))),
+        "r"(word)
+        : "memory");
   }
 
   // h, as the next product's tokens: a block of 128 columns.
   __device__ __forceinline__ void store_hidden(Sums& sums) const {
-    const bool is_there = row_tile(warp, 0) < p.row_tiles;
-    const int row = lane / 4;
-    const long long column = static_cast<long long>(row_tile(warp, 0)) * kTileRows + row;
-    float2 gate_bias = {};
-    float2 up_bias = {};
-    if (is_there) {
-      const auto bias = [&](const void* from) {
-        const auto* const numbers = static_cast<const Element*>(from);
-        return float2{gated_mlp::load_float(numbers[column]),
-                      gated_mlp::load_float(numbers[column + 8])};
-      };
-      if (p.bias0 != nullptr) gate_bias = bias(p.bias0);
-      if (p.bias1 != nullptr) up_bias = bias(p.bias1);
-    }
-    unsigned hidden[kTokens / 8][2];  // two tokens of one row
-    gated_mlp::with_gate(p.gating, [&](auto unit) {
-#pragma unroll
-      for (int n = 0; n < kTokens / 8; ++n) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int at = 4 * n + 2 * half;
-          const float of_gate = half == 0 ? gate_bias.x : gate_bias.y;
-          const float of_up = half == 0 ? up_bias.x : up_bias.y;
-          unsigned both = gated_mlp::pack_pair(
-              unit.of(sums[0][at] + of_gate, sums[1][at] + of_up),
-              unit.of(sums[0][at + 1] + of_gate, sums[1][at + 1] + of_up), Element{});
-          both = gated_mlp::bound_pair(both, p.gating.greatest, Element{});
-          hidden[n][half] = is_there ? both : 0u;
-        }
-      }
-    });
+    Hidden hidden;
+    gate_columns(sums, hidden);
     sync_consumers();  // all stages have been read
-    // The largest of a token in a warp, in the CTA, and the scales of it.
-    constexpr unsigned kPairs = kTokens / 2;
-    const unsigned largest_at = shared + kXBytes;  // [warp][pair of tokens]
-    const unsigned scales_at = largest_at + kWideConsumers * kPairs * 4;
+    int exponents[2];
+    exponents_of(hidden, exponents);
+    const long long blocks = (p.out_tiles + 1ll) / kUnit;
+    const long long number = (token_block + block()) * blocks + row_block;
 #pragma unroll
-    for (int n = 0; n < kTokens / 8; ++n) {
-      unsigned largest =
-          larger_pair(finite_pair<Element>(hidden[n][0]), finite_pair<Element>(hidden[n][1]));
-#pragma unroll
-      for (int distance = 4; distance < 32; distance *= 2) {
-        largest = larger_pair(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
+    for (int half = 0; half < 2; ++half) {
+      const int token = row() + half * 8;
+      if (lane % 4 == 0 && first_column() == 0) {
+        p.out_scales[number * kWideBlock + token] = __uint_as_float(power_bits(exponents[half]));
       }
-      if (lane < 4) {
-        asm volatile(
-            "st.shared.u32 [%0], %1;" ::"r"(
-                largest_at +
-                (static_cast<unsigned>(warp) * kPairs + static_cast<unsigned>(n * 4 + lane)) * 4),
-            "r"(largest)
-            : "memory");
-      }
-    }
-    sync_consumers();
-    if (threadIdx.x < kPairs) {
-      unsigned largest = 0;
-#pragma unroll
-      for (unsigned w = 0; w < kWideConsumers; ++w) {
-        unsigned other;
-        asm volatile("ld.shared.u32 %0, [%1];"
-                     : "=r"(other)
-                     : "r"(largest_at + (w * kPairs + threadIdx.x) * 4)
-                     : "memory");
-        largest = larger_pair(largest, other);
-      }
-      const float2 both = gated_mlp::unpack_pair<Element>(largest);
-      constexpr int kLeast = float8_least(!kIsSame<Element, Bfloat16>);
-      const int first_exponent = float8_exponent(__float_as_uint(both.x), kLeast);
-      const int second_exponent = float8_exponent(__float_as_uint(both.y), kLeast);
-      gated_mlp::store_shared(scales_at + threadIdx.x * 8,
-                              __uint_as_float(power_bits(-first_exponent)),
-                              __uint_as_float(power_bits(-second_exponent)));
-      const unsigned token = 2 * threadIdx.x;
-      const long long block = (token_block + static_cast<int>(token / kWideBlock)) *
-                                  static_cast<long long>((p.out_tiles + 1) / kUnit) +
-                              row_block;
-      *reinterpret_cast<float2*>(p.out_scales + block * kWideBlock + token % kWideBlock) = {
-          __uint_as_float(power_bits(first_exponent)),
-          __uint_as_float(power_bits(second_exponent))};
-    }
-    sync_consumers();
-#pragma unroll
-    for (int n = 0; n < kTokens / 8; ++n) {
-      const float2 by_scale =
-          load_two_shared(scales_at + static_cast<unsigned>(n * 4 + lane % 4) * 8);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
+      const float by_scale = __uint_as_float(power_bits(-exponents[half]));
+      const auto code_pair = [&](int n) {
         const float2 both = gated_mlp::unpack_pair<Element>(hidden[n][half]);
-        const unsigned codes =
-            float8_pair(divided(both.x, by_scale.x), divided(both.y, by_scale.y));
-        const int place = float8_place(warp * kTileRows + half * 8 + row);
-        const int token = n * 8 + lane % 4 * 2;
-        const int block = token / kWideBlock * kWide8BlockBytes;
+        return float8_pair(divided(both.x, by_scale), divided(both.y, by_scale));
+      };
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          asm volatile("st.shared.u8 [%0], %1;" ::"r"(
-                           shared + static_cast<unsigned>(
-                                        block + wide8_byte((token + i) % kWideBlock, place))),
-                       "r"(codes >> (8 * i))
-                       : "memory");
-        }
-      }
+      for (int n = 0; n < kColumns / 8; n += 2)
+        store_codes(token, n, code_pair(n), code_pair(n + 1));
     }
     gated_mlp::shared_writes_before_copies();
     sync_consumers();
     if (threadIdx.x >= kTokenBlocks) return;
-    const int block = static_cast<int>(threadIdx.x);
-    const long long to =
-        (token_block + block) * static_cast<long long>((p.out_tiles + 1) / kUnit) + row_block;
-    store_bulk(static_cast<unsigned char*>(p.out) + to * kWide8BlockBytes,
-               shared + static_cast<unsigned>(block * kWide8BlockBytes), kWide8BlockBytes);
+    const int which = static_cast<int>(threadIdx.x);
+    store_bulk(static_cast<unsigned char*>(p.out) +
+                   ((token_block + which) * blocks + row_block) * kWide8BlockBytes,
+               shared + static_cast<unsigned>(which * kWide8BlockBytes), kWide8BlockBytes);
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
   }
 
+  __device__ __forceinline__ void store_columns(const Sums& sums) const {
+    const int part = static_cast<int>(blockIdx.z);
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel) {
+#pragma unroll
+      for (int n = 0; n < kColumns / 8; ++n) {
+        const long long column =
+            (static_cast<long long>(row_block) * kPanels + panel) * kWide8PanelRows +
+            first_column() + n * 8 + lane % 4 * 2;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const long long token =
+              static_cast<long long>(token_block + block()) * kWideBlock + row() + half * 8;
+          const float2 both = {sums[panel][4 * n + 2 * half], sums[panel][4 * n + 2 * half + 1]};
+          if (p.parts != nullptr) {
+            store_part(p, part, token, column, both);
+          } else {
+            finish<Element, false>(p, token, column, both, {});
+          }
+        }
+      }
+    }
+  }
+
   __device__ __forceinline__ void store(Sums& sums) const {
-    if constexpr (!kGrouped) scale_rows(sums);
+    if constexpr (!kGrouped) scale_columns(sums);
     if constexpr (kGated) {
       store_hidden(sums);
     } else {
-      this->template store_plain<Element>(sums);
+      store_columns(sums);
     }
   }
 };
@@ -432,14 +544,14 @@ __device__ __forceinline__ void arrange8(const ArrangeArguments& p) {
   const long long blocks = (p.depth_tiles + 1) / 2;
   if (block >= p.blocks * blocks) return;  // whole warps
   const long long token = block / blocks * kWideBlock + row;
-  const long long first = block % blocks * kFloat8Block + chunk / 2 * 32 + chunk % 2 * 4;
+  const long long first = block % blocks * kFloat8Block + chunk / 4 * kTileDepth + chunk % 4 * 8;
   unsigned words[4][2];
   unsigned largest = 0;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      words[i][j] = load_pair(p, token, first + i * 8 + j * 2);
+      words[i][j] = load_pair(p, token, first + i / 2 * 32 + i % 2 * 4 + j * 2);
       largest = larger_pair(largest, finite_pair<Element>(words[i][j]));
     }
   }
@@ -456,8 +568,8 @@ __device__ __forceinline__ void arrange8(const ArrangeArguments& p) {
   for (int i = 0; i < 4; ++i) {
     const float2 low = gated_mlp::unpack_pair<Element>(words[i][0]);
     const float2 high = gated_mlp::unpack_pair<Element>(words[i][1]);
-    codes[i] = float8_pair(divided(low.x, by_scale), divided(low.y, by_scale)) |
-               float8_pair(divided(high.x, by_scale), divided(high.y, by_scale)) << 16;
+    codes[i] = float8_pair(divided(low.x, by_scale), divided(high.x, by_scale)) |
+               float8_pair(divided(low.y, by_scale), divided(high.y, by_scale)) << 16;
   }
   *reinterpret_cast<uint4*>(static_cast<unsigned char*>(p.to) + block * kWide8BlockBytes +
                             wide8_byte(row, chunk * 16)) = {codes[0], codes[1], codes[2], codes[3]};

@@ -99,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(kPackThreads)
   const int in_tile = static_cast<int>(row % kTileRows);
   const long long tile = row / kTileRows * p.depth_tiles + k / kTileDepth;
   const int bits = bits_of(p.kind);
-  const Place place = place_of(bits, in_tile, static_cast<int>(k % kTileDepth));
+  const Place place = place_of(p.kind, in_tile, static_cast<int>(k % kTileDepth));
   const int code =
       p.from.codes[tile * tile_bytes(p.kind) + place.byte] >> place.shift & ((1 << bits) - 1);
   p.codes[number] = static_cast<unsigned char>(code);

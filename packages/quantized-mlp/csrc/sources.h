@@ -112,14 +112,19 @@ KILN_READ unsigned char source_zero(const Source& from, long long row, long long
 // One word of a packed tile: byte `at`, a multiple of 4, of tile (row_tile, k_tile).
 KILN_READ unsigned packed_word(const Source& from, long long row_tile, long long k_tile, int at) {
   const int lane = at % kStepBytes / kLaneBytes;
+  const int share = at / kStepBytes;
+  const int high = at % kLaneBytes / 8;
+  const int low = at % 8 / 4;
   const int bits = bits_of(from.kind);
+  const bool is_e4m3 = from.kind == Codes::kE4m3;
   unsigned word = 0;
   for (int i = 0; i < 32 / bits; ++i) {
-    const int column =
-        bits == 4 ? at % kLaneBytes / 8 * 32 + at % 8 / 4 * 4 + i / 2 % 2 * 2 + i / 4
-                  : at / kStepBytes * 32 + at % kLaneBytes / 8 * 4 + at % 8 / 4 * 2 + i / 2;
-    const long long row = row_tile * kTileRows + i % 2 * 8 + lane / 4;
-    const long long k = k_tile * kTileDepth + column + lane % 4 * 8;
+    const int column = bits == 4 ? high * 32 + low * 4 + i / 2 % 2 * 2 + i / 4
+                       : is_e4m3 ? high * 32 + low * 4 + i % 2 * 2 + i / 2
+                                 : share * 32 + high * 4 + low * 2 + i / 2;
+    const long long row = row_tile * kTileRows + (is_e4m3 ? share : i % 2) * 8 + lane / 4;
+    const int of_lane = is_e4m3 ? lane % 4 ^ lane / 8 : lane % 4;
+    const long long k = k_tile * kTileDepth + column + of_lane * 8;
     const bool is_there = row < from.rows && k < from.columns;
     const unsigned code =
         is_there ? source_code(from, row, k) : static_cast<unsigned>(middle_of(from.kind));

@@ -187,11 +187,9 @@ void Install::explain_none(Choice& choice, const Selection& selection,
       unknown ? choice.no_variant_brief : head + resolution.explain() + "\n" + advice;
 }
 
-/// "geglu-mlp@3 has a build for this machine", or nothing.
+/// "geglu-mlp@3 has a build for this machine", or nothing. Of a variant that was named: that one.
 std::string Install::other_version(int version, const Selection& selection) {
   const Repository& from = source_.repository("versions of " + source_.name);
-  Selection any = selection;
-  any.variant.clear();
   std::vector<int> versions = from.versions();
   std::erase(versions, version);
   std::reverse(versions.begin(), versions.end());
@@ -199,7 +197,7 @@ std::string Install::other_version(int version, const Selection& selection) {
   for (const int other : versions) {
     try {
       const VersionIndex tried = read_index(from.index(other), other, true);
-      const Resolution resolution = resolve(tried.index, any);
+      const Resolution resolution = resolve(tried.index, selection);
       if (!resolution.chosen) continue;
       return label(source_.name, other) +
              " has a build for this machine: " + tried.index.variants[*resolution.chosen].id +

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import resource
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ import unittest
 
 BIN = pathlib.Path(os.environ["KILN_BIN"])
 REGISTRY = pathlib.Path(os.environ["KILN_REGISTRY"])
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
 SPEC = "geglu-mlp@1"
 VERSION = SPEC.partition("@")[2]
 
@@ -294,6 +296,10 @@ class Cli(unittest.TestCase):
         for name in names:
             text = self.kiln(name, "--help").stdout
             self.assertTrue("Examples:\n  kiln " + name in text or "Subcommands:" in text, name)
+            for package, words in re.findall(r"^  kiln .*?([a-z-]+)@1(.*)", text, re.M):  # what is pasted is there
+                levels = json.loads((SOURCE / "packages" / package / "package.json").read_text())["cpu"]["levels"]
+                for variant in re.findall(r"\bcpu-(\S+)", words):
+                    self.assertIn(variant, levels, f"{package}: kiln {name} --help")
 
     def test_not_found(self):
         self.assertIn("published: 1", self.kiln("install", "geglu-mlp@99", code=4).stderr)

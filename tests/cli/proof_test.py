@@ -86,6 +86,13 @@ class Proof(World):
         said = self.kiln("test", "sample@1", says=["y float32", "3 cases, error at most", "passed: 3 cases in"])
         self.assertNotIn("no result", said)
 
+    def test_columns_are_as_wide_as_the_names(self):
+        long = compiled("cli/sample_check.c", '-DCHECK_NAME(count)=((count)==1?"y":"the gradient of x, once more, in float32")')
+        self.two_versions(check=long)
+        for words, end in ((["test", "sample@1"], " cases"), (["diff", "sample@1", "sample@2"], " values")):
+            said = [line for line in self.kiln(*words).splitlines() if line.strip().startswith(("y  ", "the gradient of x")) and end in line]
+            self.assertEqual([len(said), len({line.index(end) for line in said})], [2, 1], said)
+
     def test_a_record_counts_for_no_other_machine(self):
         self.forged()
         self.checked()

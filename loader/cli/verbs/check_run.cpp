@@ -260,6 +260,13 @@ CheckRun run_check(const CheckTarget& target, const CheckLimits& limits,
   return Running(target, limits).finish(stop);
 }
 
+int name_column(const CheckRun& run) {
+  constexpr std::size_t kWidest = 48;
+  std::size_t width = 0;
+  for (const auto& [name, group] : run.groups) width = std::max(width, name.size());
+  return static_cast<int>(std::min(width, kWidest));
+}
+
 TestRecord record_of(const CheckTarget& target, const CheckRun& run) {
   const Resolution& resolution = target.installed.choice.resolution;
   const Package& package = target.installed.package;

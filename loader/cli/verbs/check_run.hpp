@@ -95,6 +95,9 @@ struct CheckLimits {
 CheckRun run_check(const CheckTarget& target, const CheckLimits& limits,
                    const std::stop_token& stop);
 
+/// The width of a column with the names of its groups; one of more than 48 bytes stands out of it.
+int name_column(const CheckRun& run);
+
 /// As a record: one that did not come to its end has a failed case more.
 TestRecord record_of(const CheckTarget& target, const CheckRun& run);
 

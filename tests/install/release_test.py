@@ -17,6 +17,8 @@ import tarfile
 import tempfile
 import unittest
 
+from installer_test import load_release
+
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 VERSION = next(line.split()[2] for line in (SOURCE / "CMakeLists.txt").read_text().splitlines() if line.startswith("project("))
 TOP = f"kiln-{VERSION}-linux-x86_64"
@@ -128,6 +130,40 @@ class ReleaseTest(unittest.TestCase):
         shutil.copytree(self.work / "packages", other)
         (other / "COMMIT").write_text("0" * 40)
         self.refused("the packages of another commit", new, "--dry-run", "--packages", other, *self.arguments[2:])
+        (other / "COMMIT").unlink()
+        self.refused("run ci/package", new, "--dry-run", "--packages", other, *self.arguments[2:])
+
+    def test_packages_that_a_release_has_and_this_one_lacks(self):
+        lacks = [line for line in self.said.splitlines() if "which a release has" in line]
+        self.assertEqual(len(lacks), 2, self.said)  # a dry run goes on without those of aarch64
+        for name in (f"kiln-{VERSION}-linux-aarch64.tar.gz", "manylinux_2_28_aarch64.whl"):
+            self.assertTrue(any(name in line for line in lacks), lacks)
+        release = load_release()
+        commit = (self.work / "packages/COMMIT").read_text().strip()
+        with self.assertRaisesRegex(SystemExit, "has no kiln-.*-linux-aarch64.tar.gz"):
+            release.check_packages(self.work / "packages", VERSION, commit, False)
+
+    def test_what_another_commit_made_is_not_taken_for_this_ones(self):
+        """ci/package, with stand-ins, up to the build, which fails."""
+        copy = self.work / "copy"
+        package = copy / "build/package"
+        for name in ("ci/setup", "ci/dependencies", "build/toolchains/zig/zig"):
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            (copy / name).write_text("#!/bin/sh\ncase $0 in *setup) ;; *) exit 1 ;; esac\n")
+            (copy / name).chmod(0o755)
+        shutil.copy(SOURCE / "ci/package", copy / "ci")
+        shutil.copy(SOURCE / "CMakeLists.txt", copy)
+        git = ("git", "-C", copy, "-c", "user.name=test", "-c", "user.email=test@localhost")
+        for words in (["init", "-q"], ["add", "ci", "CMakeLists.txt"], ["commit", "-q", "-m", "first"]):
+            subprocess.run([*git, *words], check=True)
+        package.mkdir()
+        names = ("COMMIT", "SHA256SUMS", "kiln-0.0.1-linux-aarch64.tar.gz", "kiln_0.0.1-1_amd64.deb", "libkiln0_0.0.1-1_amd64.deb",
+                 "kiln_hub-0.0.1-py3-none-manylinux_2_28_aarch64.whl", "kiln-kernels-0.0.1.tar.gz", "kiln-kernels_0.0.1-1_all.deb")
+        for made, left in ((run(*git, "rev-parse", "HEAD").stdout, set(names)), ("0" * 40, set(names[-2:]))):
+            for name in names:
+                (package / name).write_text(made)
+            self.assertNotEqual(run(copy / "ci/package", "x86_64").returncode, 0)
+            self.assertEqual({file.name for file in package.iterdir()} - {"work"}, left)
 
 
 if __name__ == "__main__":

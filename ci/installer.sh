@@ -10,7 +10,8 @@
 #
 # It fetches the tar for this machine, compares it with the SHA-256 that stands below, unpacks it as
 # DIR/opt/kiln-@VERSION@, and makes links in DIR/bin. It writes nothing else, and nothing outside of DIR. A file that is not
-# what this script names is refused, and then nothing is left. $KILN_DOWNLOAD names another place that has the files.
+# what this script names is refused, and then nothing is left. $KILN_DOWNLOAD names another place that has the files; a folder,
+# such as $PWD, needs no network, nor curl or wget.
 # Exit status: 1 refused; 2 the command line; 3 this machine lacks something.
 #
 # ci/release fills in what stands between @ signs. The last line calls main: of a script that was cut, nothing runs.
@@ -59,6 +60,7 @@ fetch() {
   case $downloader in
     curl) curl -fsSL --retry 3 -o "$draft/$1" "$url/$1" ;;
     wget) wget -q -O "$draft/$1" "$url/$1" ;;
+    cp) [ -f "$url/$1" ] && cp "$url/$1" "$draft/$1" ;;
   esac || refuse "$url/$1 cannot be fetched by $downloader, or was cut short: try again, or set KILN_DOWNLOAD to another place."
   found=$(sha256sum <"$draft/$1" | cut -d ' ' -f 1)  # of a name with a backslash it would print another line
   [ "$found" = "$expected" ] ||
@@ -93,7 +95,10 @@ main() {
     *) prefix=$PWD/$prefix ;;
   esac
   machine=$(architecture)
-  downloader=$(tool curl wget)
+  case $url in
+    /*) downloader='cp' ;;
+    *) downloader=$(tool curl wget) ;;
+  esac
   for each in sha256sum tar gzip mktemp find dirname; do tool "$each" >/dev/null; done
   tree=$prefix/opt/kiln-$version
   for program in kiln kiln-registry; do

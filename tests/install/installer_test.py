@@ -136,6 +136,20 @@ class InstallerTest(unittest.TestCase):
         self.assertEqual(code, 0, said)
         self.assertTrue((self.home / "elsewhere/opt/kiln-1.2.3/share/kiln/registry.root.json").exists())
 
+    def test_a_folder_with_the_files(self):
+        folder = self.work / "a folder"
+        self.release.rename(folder)
+        path = self.tools("curl", "wget")
+        code, said = self.install("--kernels", KILN_DOWNLOAD=str(folder), path=path)
+        self.assertEqual(code, 0, said)
+        self.assertTrue((self.home / ".local/opt/kiln-1.2.3/share/kiln/registry.root.json").exists())
+        shutil.rmtree(self.home / ".local")
+        (folder / TAR).write_bytes((folder / TAR).read_bytes() + b"x")
+        self.refused(REFUSED, "is not the file of this release", KILN_DOWNLOAD=str(folder), path=path)
+        (folder / TAR).unlink()
+        os.mkfifo(folder / TAR)
+        self.refused(REFUSED, "cannot be fetched", KILN_DOWNLOAD=str(folder), path=path)
+
     def test_kernels_stay_with_their_version(self):
         for words in (["--kernels"], []):
             self.assertEqual(self.install(*words)[0], 0)

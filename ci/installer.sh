@@ -142,6 +142,10 @@ main() {
     *":$prefix/bin:"*) ;;
     *) say "add it to PATH:  export PATH=$(word "$prefix/bin"):\$PATH" ;;
   esac
+  if [ -n "$kernels" ]; then
+    registry=$(word "$tree/share/kiln/registry")  # a program that lies elsewhere does not look there by itself
+    say "its kernels for programs that you build:  export KILN_REGISTRY=$registry; $(word "$prefix/bin/kiln") trust add $registry --root $registry.root.json"
+  fi
   say "for CMake: $(word "-DCMAKE_PREFIX_PATH=$tree"). To remove all of it: rm -r $(word "$tree") $(word "$prefix/bin/kiln") $(word "$prefix/bin/kiln-registry")"
 }
 

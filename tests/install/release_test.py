@@ -69,6 +69,19 @@ class ReleaseTest(unittest.TestCase):
             self.assertIn(f"kiln-{VERSION}/CMakeLists.txt", sources.getnames())
         self.assertNotRegex((self.release / "install.sh").read_text(), "@[A-Z]+@")
 
+    def test_its_kernels_for_a_program_that_lies_elsewhere(self):
+        home = self.work / "a home"
+        environment = {"PATH": os.environ["PATH"], "HOME": str(home), "KILN_DOWNLOAD": str(self.release), "KILN": str(BIN / "kiln")}
+        home.mkdir()
+        done = run("sh", "install.sh", "--kernels", cwd=self.release, env=environment)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        (line,) = (each.partition("build:")[2] for each in done.stdout.splitlines() if "programs that you build" in each)
+        self.assertNotEqual(run("sh", "-c", '"$KILN" install rms-norm@1 --device cpu', env=environment).returncode, 0)
+        done = run("sh", "-ec", f'{line}; "$KILN" install rms-norm@1 --device cpu', env=environment)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn(f"{home}/.cache", done.stdout)
+        self.assertNotIn("programs that you build", run("sh", "install.sh", "--prefix", home / "other", cwd=self.release, env=environment).stdout)
+
     def test_what_it_says_of_itself(self):
         files = dict(reversed(line.split("  ")) for line in (self.release / "SHA256SUMS").read_text().splitlines())
         bundle = json.loads((self.release / f"kiln-{VERSION}.provenance.json").read_text())

@@ -300,6 +300,7 @@ class Cli(unittest.TestCase):
                 levels = json.loads((SOURCE / "packages" / package / "package.json").read_text())["cpu"]["levels"]
                 for variant in re.findall(r"\bcpu-(\S+)", words):
                     self.assertIn(variant, levels, f"{package}: kiln {name} --help")
+                    self.assertIn("--device cpu", words, "where there is a GPU, its variants are asked for")
 
     def test_not_found(self):
         self.assertIn("published: 1", self.kiln("install", "geglu-mlp@99", code=4).stderr)

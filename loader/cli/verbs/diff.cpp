@@ -265,7 +265,7 @@ void diff(KernelCommand& command) {
                "Only what the documents say; nothing is computed");
   command.flag("--full", asked->full, "Compute all cases of the check");
   command.example("geglu-mlp@1 geglu-mlp@2", "what changed, and which outputs on this machine");
-  command.example("geglu-mlp@1 --variant cpu-x86-64-v3 --against cpu-x86-64-v4",
+  command.example("geglu-mlp@1 --device cpu --variant cpu-x86-64-v3 --against cpu-x86-64-v4",
                   "two variants of one version");
   command.runs([asked](const Options& options) { return run_diff(options, *asked); });
 }

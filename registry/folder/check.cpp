@@ -22,6 +22,28 @@ namespace {
 
 namespace fs = std::filesystem;
 
+void attempt(CheckReport& report, const std::function<void()>& step) {
+  try {
+    step();
+  } catch (const Error& error) {
+    auto& seen = report.problems;
+    if (std::ranges::find(seen, error.what()) == seen.end()) seen.emplace_back(error.what());
+  }
+}
+
+/// Also those that nothing names (a publish that was killed): a later publish would use them.
+void check_every_blob(const Layout& layout, const std::string& name, CheckReport& report) {
+  if (!fs::is_directory(layout.blobs_path())) return;
+  for (const fs::directory_entry& entry : fs::directory_iterator(layout.blobs_path())) {
+    attempt(report, [&] {
+      const Digest digest = Digest::parse("sha256:" + entry.path().filename().string());
+      ++report.blobs;
+      std::error_code no_file;  // which is said of it when it is opened
+      layout.check_blob({"", digest, entry.file_size(no_file)}, "blob of " + name);
+    });
+  }
+}
+
 class PackageCheck {
  public:
   PackageCheck(const fs::path& registry, std::string name, CheckReport& report)
@@ -29,7 +51,7 @@ class PackageCheck {
 
   void run() {
     ++report_.packages;
-    check_every_blob();
+    check_every_blob(layout_, name_, report_);
     std::vector<Tag> tags;
     attempt([&] { tags = layout_.read(); });
     // The versions first: they say what the variants' tags must name.
@@ -43,29 +65,9 @@ class PackageCheck {
   }
 
  private:
-  void attempt(const std::function<void()>& step) {
-    try {
-      step();
-    } catch (const Error& error) {
-      const auto& seen = report_.problems;
-      if (std::ranges::find(seen, error.what()) == seen.end()) problem(error.what());
-    }
-  }
+  void attempt(const std::function<void()>& step) { registry::attempt(report_, step); }
 
   void problem(const std::string& text) { report_.problems.push_back(text); }
-
-  /// Also those that nothing names (a publish that was killed): a later publish would use them.
-  void check_every_blob() {
-    if (!fs::is_directory(layout_.blobs_path())) return;
-    for (const fs::directory_entry& entry : fs::directory_iterator(layout_.blobs_path())) {
-      attempt([&] {
-        const Digest digest = Digest::parse("sha256:" + entry.path().filename().string());
-        ++report_.blobs;
-        std::error_code no_file;  // which is said of it when it is opened
-        layout_.check_blob({"", digest, entry.file_size(no_file)}, "blob of " + name_);
-      });
-    }
-  }
 
   void check_version(const Tag& tag) {
     const std::string what =
@@ -204,11 +206,9 @@ CheckReport check_registry(const fs::path& registry, const Progress& progress) {
     progress("checking " + name);
     PackageCheck(registry, name, report).run();
   }
-  try {
-    check_signatures(registry, report);
-  } catch (const Error& error) {
-    report.problems.emplace_back(error.what());
-  }
+  // A client takes small metadata from its manifest; other tools copy the blobs.
+  check_every_blob(Layout(registry / kTrustRepository), kTrustRepository, report);
+  attempt(report, [&] { check_signatures(registry, report); });
   return report;
 }
 

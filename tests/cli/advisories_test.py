@@ -282,6 +282,12 @@ class Advisories(World):
         [target] = (self.work / "www/targets/kiln.advisories").iterdir()
         self.assertEqual(json.loads(target.read_text())["id"], "KA-1")
         self.registry_says("check")
+        [blob] = [each for each in (self.registry / "kiln.tuf/blobs/sha256").iterdir()
+                  if b'"targets"' in each.read_bytes() and b"KA-1" in each.read_bytes()]
+        blob.chmod(0o644)
+        blob.write_bytes(blob.read_bytes().replace(b"KA-1", b"KA-2"))
+        done = self.run_command(KILN_REGISTRY, "check", "--registry", self.registry, code=INTEGRITY)
+        self.assertIn("blob of kiln.tuf", done.stdout + done.stderr)
 
 
 if __name__ == "__main__":

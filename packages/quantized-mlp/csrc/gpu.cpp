@@ -123,17 +123,15 @@ bool is_for_wide8(int64_t groups, int64_t tiles) {
 // What computes many tokens, where the GPU has such kernels. Those of `wide` multiply whole numbers
 // by scales of x's dtype, codes of e4m3 by fp32.
 Road road_of(const ForwardArguments& call) {
-  if (call.batch_invariant == ForwardArguments::BatchInvariant::kYes ||
-      call.M <= quantized_mlp::kMostDecoded) {
-    return Road::kTiled;
-  }
+  Road many = Road::kTiled;
   if (rounds_activations(call)) {
-    return is_for_wide8(call.DG, call.DK) && is_for_wide8(call.HG, call.HK) ? Road::kWide8
-                                                                            : Road::kTiled;
+    if (is_for_wide8(call.DG, call.DK) && is_for_wide8(call.HG, call.HK)) many = Road::kWide8;
+  } else if (call.gate_scales.dtype == call.x.dtype ||
+             call.gate_scales.dtype == sdk::DType::kFloat32) {
+    many = Road::kWide;
   }
-  return call.gate_scales.dtype == call.x.dtype || call.gate_scales.dtype == sdk::DType::kFloat32
-             ? Road::kWide
-             : Road::kTiled;
+  const bool invariant = call.batch_invariant == ForwardArguments::BatchInvariant::kYes;
+  return invariant || call.M <= quantized_mlp::most_decoded(many) ? Road::kTiled : many;
 }
 
 ProductPlan plan_gated(const ForwardArguments& call, Road many) {

@@ -40,8 +40,10 @@ struct ProductPlan {
 };
 
 // Up to here blocks of 16 tokens that read the same weights, most of them from the L2 cache, are
-// faster than tiles of 64 tokens.
-inline constexpr int64_t kMostDecoded = 32;
+// faster than tiles of 64 tokens; but for one block, wide8 always is.
+inline int64_t most_decoded(Road many) {
+  return many == Road::kWide8 ? 16 : 32;
+}
 
 // Blocks of tokens of a CTA: two where they take less time, by waves of CTAs, of which one with a
 // single block takes about two thirds of one with two.
@@ -59,7 +61,7 @@ inline ProductPlan plan_product(bool gated, int64_t m, int64_t row_tiles, int64_
                                 bool invariant, Road many) {
   constexpr int64_t kCtasWanted = 128;  // of a GPU with about as many multiprocessors
   constexpr int64_t kLeastTiles = 8;    // of k, that a part should have
-  if (invariant || m <= kMostDecoded) {
+  if (invariant || m <= most_decoded(many)) {
     const int tiles = m <= 8 ? 1 : 2;
     return {Road::kDecode, tiles, parts_of(m, 8 * tiles), row_tiles, 1};
   }

@@ -352,7 +352,8 @@ class Subject {
   void compare(const std::string& what, const Array& y, std::int64_t rows) const {
     const auto count = static_cast<std::ptrdiff_t>(rows * c_.d);
     const bool may_round = check_.kernel().device().kind == kiln::Device::Kind::kCuda &&
-                           rows > 32 && (c_.gate.e4m3 || c_.gate.scales == c_.dtype);
+                           rows > (c_.float8_input ? 16 : 32) &&
+                           (c_.gate.e4m3 || c_.gate.scales == c_.dtype);
     const Values& terms = may_round ? rounded_terms_ : terms_;
     check_.compare(may_round && !c_.float8_input ? what + ", rounded weights" : what, y,
                    Values(expected_.begin(), expected_.begin() + count), 2 * rounding_of(c_.dtype),

@@ -52,7 +52,7 @@ struct ForwardAttributes {
 /// weights are it too, and x and what down multiplies, in the dtype of x, are rounded to it: each
 /// 128 columns of a row are divided by the least power of two that brings their largest finite
 /// magnitude to 448 or below, at least 2^-117, of float16 2^-15, and what is not finite becomes a
-/// NaN. On SM 9.0 in calls of more than 32 tokens, unless batch_invariant, and where groups are of
+/// NaN. On SM 9.0 in calls of more than 16 tokens, unless batch_invariant, and where groups are of
 /// 128 or a whole row, the products are then of e4m3, which the GPU adds with about 14 bits, and
 /// those of each 128 columns to others in fp32.
 struct Forward {

@@ -170,8 +170,7 @@ TEST_CASE("get_kernel: nothing fits, and the error says why for each and what wo
   CHECK_CONTAINS(error.what(), "sample@3 has a build for this machine: cu12.4-sm_80");
   CHECK_FALSE(fs::exists(scratch / "cache"));
   // A variant that was named: another version helps only if it has that one.
-  for (const auto& [variant, helps] :
-       {std::pair("cu12.4-sm_80", true), std::pair("cu12.4-sm_90", false)}) {
+  for (const std::string variant : {"cu12.4-sm_80", "cu12.4-sm_90"}) {
     const std::string said = error_of([&] {
                                get_kernel("sample", {.version = 1,
                                                      .device = Device::cuda(0),
@@ -179,7 +178,7 @@ TEST_CASE("get_kernel: nothing fits, and the error says why for each and what wo
                                                      .variant = variant,
                                                      .cache = scratch / "cache"});
                              }).what();
-    CHECK((said.find("Ask for version 3") != std::string::npos) == helps);
+    CHECK((said.find("Ask for version 3") != std::string::npos) == (variant == "cu12.4-sm_80"));
   }
 }
 

@@ -23,8 +23,8 @@ class Figures(unittest.TestCase):
         self.root = pathlib.Path(folder.name)
         for path in ("README.md", "docs", "ci/toolchains.lock", "ci/quickstart", "ci/results", "packages/geglu-mlp/bench/results",
                      "packages/swiglu-mlp/bench/results", "packages/attention/bench/results", "packages/layer-norm/bench/results",
-                     "packages/rms-norm/bench/results", "loader/bench/results", "tests/http/results",
-                     "tests/trust/results"):
+                     "packages/rms-norm/bench/results", "packages/quantized-mlp/bench/results", "loader/bench/results",
+                     "tests/http/results", "tests/trust/results"):
             copy = self.root / path
             copy.parent.mkdir(parents=True, exist_ok=True)
             subprocess.run(["cp", "-r", SOURCE / path, copy], check=True)

@@ -30,15 +30,21 @@ GATES = {"silu": F.silu, "gelu": F.gelu, "gelu_tanh": lambda g: F.gelu(g, approx
 
 
 def _codes(packed: Tensor) -> Tensor:
-    """[16 row tiles, 64 tiles of k] of layout.h's tiles."""
+    """uint8 [16 row tiles, 64 tiles of k] of layout.h's tiles."""
     tiles = packed.shape[:2]
     if packed.shape[2] == 512:
         # lane / 4, lane % 4, step, part, odd, pair, half
         both = torch.stack((packed & 15, packed >> 4), -1).reshape(*tiles, 8, 4, 2, 2, 2, 2, 2)
         ordered = both.permute(0, 8, 2, 1, 4, 3, 5, 7, 6)
-    else:
+    elif packed.dtype == torch.uint8:
         # step, lane / 4, lane % 4, part, pair, odd, half
         ordered = packed.reshape(*tiles, 2, 8, 4, 2, 2, 2, 2).permute(0, 8, 3, 1, 2, 4, 5, 6, 7)
+    else:
+        row = torch.arange(8, device=packed.device)[:, None]
+        place = row // 2 ^ torch.arange(4, device=packed.device)
+        lines = packed.view(torch.uint8).reshape(*tiles, 2, 8, 4, 16)[:, :, :, row, place]
+        # half, row % 8, lane % 4, step, part, odd, pair
+        ordered = lines.reshape(*tiles, 2, 8, 4, 2, 2, 2, 2).permute(0, 2, 3, 1, 5, 4, 6, 8, 7)
     return ordered.reshape(tiles[0] * 16, tiles[1] * 64)
 
 
@@ -55,7 +61,7 @@ def _weight(packed: Tensor, scales: Tensor, zeros: Optional[Tensor], rows: int, 
     sizes = [size for size in (32, 64, 128) if -(-columns // size) == groups]
     size = sizes[0] if sizes and groups > 1 else max(columns, 1)
     group = torch.arange(columns, device=packed.device) // size
-    codes = _codes(packed.view(torch.uint8))[:rows, :columns]
+    codes = _codes(packed)[:rows, :columns]
     of_group = by_row(scales)[:rows].float()[:, group]
     if packed.dtype != torch.uint8:
         return codes.view(packed.dtype).float() * of_group

@@ -81,7 +81,6 @@ struct WideLayout {
 template <class Element, Codes kCodes, bool kGated, int kTokenBlocks>
 struct Wide : WideStages<kGated, kTokenBlocks, WideLayout<kCodes, kTokenBlocks>> {
   using Base = WideStages<kGated, kTokenBlocks, WideLayout<kCodes, kTokenBlocks>>;
-  using Base::codes_at;
   using Base::empty;
   using Base::first;
   using Base::full;
@@ -96,7 +95,6 @@ struct Wide : WideStages<kGated, kTokenBlocks, WideLayout<kCodes, kTokenBlocks>>
   using Base::p;
   using Base::readable;
   using Base::row_block;
-  using Base::row_tile;
   using Base::shared;
   using Base::stage_at;
   using Base::token_block;
@@ -109,6 +107,15 @@ struct Wide : WideStages<kGated, kTokenBlocks, WideLayout<kCodes, kTokenBlocks>>
   static constexpr int kLoads = kBits / 4;
 
   using Base::Base;
+
+  // The row tile that consumer warp `of` has in a panel.
+  __device__ __forceinline__ int row_tile(int of, int panel) const {
+    return kGated ? row_block * 8 + of : row_block * 16 + of / 4 * 8 + panel * 4 + of % 4;
+  }
+  // Of a row tile, in a stage.
+  __device__ __forceinline__ static unsigned codes_at(int of, int panel) {
+    return static_cast<unsigned>(kXBytes + ((of / 4 * kPanels + panel) * 4 + of % 4) * kCodeBytes);
+  }
 
   // Four warps share out the copies of a stage, and one thread of each issues them.
   __device__ __forceinline__ void produce(int by) const {
@@ -296,6 +303,33 @@ struct Wide : WideStages<kGated, kTokenBlocks, WideLayout<kCodes, kTokenBlocks>>
     }
   }
 
+  __device__ __forceinline__ void store_plain(const Sums& sums) const {
+    const bool odd_row = lane / 4 % 2 != 0;
+    const int part = static_cast<int>(blockIdx.z);
+#pragma unroll
+    for (int n = 0; n < kTokens / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < kPanels; ++i) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int at = 4 * n + 2 * half;
+          const float2 both = turned(sums[i][at], sums[i][at + 1], odd_row);
+          const int tile = row_tile(warp, i);
+          const long long token = static_cast<long long>(token_block) * kWideBlock + n * 8 +
+                                  lane % 4 * 2 + (odd_row ? 1 : 0);
+          const long long column =
+              static_cast<long long>(tile) * kTileRows + half * 8 + lane / 8 * 2;
+          if (tile >= p.row_tiles) continue;
+          if (p.parts != nullptr) {
+            store_part(p, part, token, column, both);
+          } else {
+            finish<Element, false>(p, token, column, both, {});
+          }
+        }
+      }
+    }
+  }
+
   // h, as the next product's tokens.
   __device__ __forceinline__ void store_hidden(const float (&sums)[kPanels][kTokens / 2]) const {
     sync_consumers();  // all stages have been read
@@ -348,7 +382,7 @@ struct Wide : WideStages<kGated, kTokenBlocks, WideLayout<kCodes, kTokenBlocks>>
     if constexpr (kGated) {
       store_hidden(sums);
     } else {
-      this->template store_plain<Element>(sums);
+      store_plain(sums);
     }
   }
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the wide kernels share: which rows and tokens a CTA has, and how a plain one stores its
-// sums. Device only.
+// What the wide kernels share: which rows and tokens a CTA has, its stages and its warps' roles.
+// Device only.
 #pragma once
 
 #include "dequantize.cuh"
@@ -69,40 +69,8 @@ struct WidePlace {
   __device__ __forceinline__ static constexpr int row_tiles_of() {
     return kGated ? kWideRowTiles / 2 : kWideRowTiles;
   }
-  // The row tile that consumer warp `of` has in a panel.
-  __device__ __forceinline__ int row_tile(int of, int panel) const {
-    return kGated ? row_block * 8 + of : row_block * 16 + of / 4 * 8 + panel * 4 + of % 4;
-  }
   __device__ __forceinline__ int readable(int tile) const {
     return tile < p.row_tiles ? tile : p.row_tiles - 1;
-  }
-
-  template <class Element>
-  __device__ __forceinline__ void store_plain(const Sums& sums) const {
-    const bool odd_row = lane / 4 % 2 != 0;
-    const int part = static_cast<int>(blockIdx.z);
-#pragma unroll
-    for (int n = 0; n < kTokens / 8; ++n) {
-#pragma unroll
-      for (int i = 0; i < kPanels; ++i) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int at = 4 * n + 2 * half;
-          const float2 both = turned(sums[i][at], sums[i][at + 1], odd_row);
-          const int tile = row_tile(warp, i);
-          const long long token = static_cast<long long>(token_block) * kWideBlock + n * 8 +
-                                  lane % 4 * 2 + (odd_row ? 1 : 0);
-          const long long column =
-              static_cast<long long>(tile) * kTileRows + half * 8 + lane / 8 * 2;
-          if (tile >= p.row_tiles) continue;
-          if (p.parts != nullptr) {
-            store_part(p, part, token, column, both);
-          } else {
-            finish<Element, false>(p, token, column, both, {});
-          }
-        }
-      }
-    }
   }
 };
 
@@ -117,11 +85,6 @@ struct WideStages : WidePlace<kGated, kTokenBlocks>, Layout {
 
   __device__ __forceinline__ unsigned stage_at(unsigned stage) const {
     return this->shared + stage * Layout::kStageStep;
-  }
-  // Of a row tile, in a stage.
-  __device__ __forceinline__ static unsigned codes_at(int of, int panel) {
-    return static_cast<unsigned>(
-        Layout::kXBytes + ((of / 4 * Place::kPanels + panel) * 4 + of % 4) * Layout::kCodeBytes);
   }
   __device__ __forceinline__ unsigned full(unsigned stage) const {
     return stage_at(kStages) + stage * 8;

@@ -37,12 +37,8 @@ __device__ __forceinline__ float load_one_shared(unsigned address) {
   return one;
 }
 __device__ __forceinline__ float2 load_two_shared(unsigned address) {
-  float2 two;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-               : "=f"(two.x), "=f"(two.y)
-               : "r"(address)
-               : "memory");
-  return two;
+  const uint2 words = load_shared_pair(address);
+  return {__uint_as_float(words.x), __uint_as_float(words.y)};
 }
 __device__ __forceinline__ void store_one_shared(unsigned address, float one) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(one) : "memory");

@@ -181,14 +181,15 @@ Json times_of(const Computed& computed) {
 }
 
 void print_computed(const Computed& computed, const Json& times) {
+  const int width = name_column(computed.after);
   for (const GroupDifference& group : computed.groups) {
     const double share = group.values == 0
                              ? 100.0
                              : 100.0 * static_cast<double>(group.values - group.different()) /
                                    static_cast<double>(group.values);
-    print("%-*s %10llu values, %.3f %% equal; error %.2e, was %.2e", name_column(computed.after),
-          group.name.c_str(), static_cast<unsigned long long>(group.values), share,
-          group.error_after, group.error_before);
+    print("%-*s %10llu values, %.3f %% equal; error %.2e, was %.2e", width, group.name.c_str(),
+          static_cast<unsigned long long>(group.values), share, group.error_after,
+          group.error_before);
     for (std::size_t i = 1; i < group.ulps.size(); ++i) {
       if (group.ulps[i] == 0) continue;
       print("; %s ULP: %llu", kUlpWords[i], static_cast<unsigned long long>(group.ulps[i]));

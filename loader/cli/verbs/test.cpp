@@ -61,9 +61,9 @@ Json document_of(const CheckTarget& target, const CheckRun& run, const TestRecor
 void print_run(const CheckTarget& target, const CheckRun& run, const TestRecord& record) {
   print("%s on %s%s\n", target.subject.c_str(), record.hardware.c_str(),
         record.driver.empty() ? "" : (", driver " + record.driver).c_str());
+  const int width = name_column(run);
   for (const auto& [name, group] : run.groups) {
-    print("  %-*s %6llu cases", name_column(run), name.c_str(),
-          static_cast<unsigned long long>(group.cases));
+    print("  %-*s %6llu cases", width, name.c_str(), static_cast<unsigned long long>(group.cases));
     if (group.bound > 0) print(", error at most %.1e of %.1e", group.worst, group.bound);
     if (group.failed > 0) print(", %llu FAILED", static_cast<unsigned long long>(group.failed));
     print("\n");

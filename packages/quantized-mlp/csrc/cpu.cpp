@@ -30,6 +30,9 @@ using gated_mlp::Gate;
 using quantized_mlp::bits_of;
 using quantized_mlp::check_mlp;
 using quantized_mlp::Codes;
+using quantized_mlp::e4m3_lane_byte;
+using quantized_mlp::kLaneBytes;
+using quantized_mlp::kStepBytes;
 using quantized_mlp::kTileDepth;
 using quantized_mlp::kTileRows;
 using quantized_mlp::Matrix;
@@ -147,9 +150,9 @@ inline void multiply_line(const uint8_t* line, const float* const (&x)[kTokens],
   }
 }
 
-// The same of a line of e4m3: row r of the tile, or r + 8.
+// The same of a line of e4m3, row r of a share.
 template <int kTokens>
-inline void multiply_e4m3_line(const uint8_t* line, int r, const float* const (&x)[kTokens],
+inline void multiply_e4m3_line(const uint8_t* share, int r, const float* const (&x)[kTokens],
                                Floats scale, Floats (&total)[kMost]) {
   constexpr int kPieces = kLanes / 4;  // of 16 bytes
   Floats sums[kTokens] = {};
@@ -158,8 +161,8 @@ inline void multiply_e4m3_line(const uint8_t* line, int r, const float* const (&
     Words words;
 #pragma clang loop unroll(full)
     for (int i = 0; i < kPieces; ++i) {
-      memcpy(reinterpret_cast<uint8_t*>(&words) + i * 16, line + ((v * kPieces + i) ^ r / 2) * 16,
-             16);
+      memcpy(reinterpret_cast<uint8_t*>(&words) + i * kLaneBytes,
+             share + e4m3_lane_byte(r, v * kPieces + i), kLaneBytes);
     }
 #pragma clang loop unroll(full)
     for (int code = 0; code < 4; ++code) {
@@ -195,7 +198,7 @@ inline void multiply_tile(const Matrix& matrix, int64_t row_tile, int64_t tile,
       multiply_line<kCodes>(codes + row * kLineBytes, x, group, total[row]);
     } else if constexpr (kCodes == Codes::kE4m3) {
       for (int half = 0; half < 2; ++half) {
-        multiply_e4m3_line(codes + (half * kGroupRows + row) * kLineBytes, row, x,
+        multiply_e4m3_line(codes + half * kStepBytes, row, x,
                            group.scale[half], total[row][half]);
       }
     } else {

@@ -120,27 +120,27 @@ bool is_for_wide8(int64_t groups, int64_t tiles) {
   return groups == 1 || groups == parts_of(tiles, 2);
 }
 
-// What computes many tokens, where the GPU has such kernels. Those of `wide` multiply whole numbers
-// by scales of x's dtype, codes of e4m3 by fp32.
-Road road_of(const ForwardArguments& call) {
+// `has_wide`: the GPU has the kernels wide and wide8. Those of `wide` multiply whole numbers by
+// scales of x's dtype, codes of e4m3 by fp32.
+Road road_of(const ForwardArguments& call, bool has_wide) {
+  const bool is_e4m3 = call.gate_scales.dtype == sdk::DType::kFloat32;
   Road many = Road::kTiled;
-  if (rounds_activations(call)) {
+  if (has_wide && rounds_activations(call)) {
     if (is_for_wide8(call.DG, call.DK) && is_for_wide8(call.HG, call.HK)) many = Road::kWide8;
-  } else if (call.gate_scales.dtype == call.x.dtype ||
-             call.gate_scales.dtype == sdk::DType::kFloat32) {
+  } else if (has_wide && (is_e4m3 || call.gate_scales.dtype == call.x.dtype)) {
     many = Road::kWide;
   }
   const bool invariant = call.batch_invariant == ForwardArguments::BatchInvariant::kYes;
-  return invariant || call.M <= quantized_mlp::most_decoded(many) ? Road::kTiled : many;
+  const int64_t weights = call.HR * kTileRows * call.D;
+  const int64_t few = quantized_mlp::most_decoded(many, is_e4m3, weights);
+  return invariant || call.M <= few ? Road::kDecode : many;
 }
 
-ProductPlan plan_gated(const ForwardArguments& call, Road many) {
-  const bool invariant = call.batch_invariant == ForwardArguments::BatchInvariant::kYes;
-  return plan_product(true, call.M, call.HR, call.DK, invariant, many);
+ProductPlan plan_gated(const ForwardArguments& call, Road road) {
+  return plan_product(true, call.M, call.HR, call.DK, road);
 }
-ProductPlan plan_down(const ForwardArguments& call, Road many) {
-  const bool invariant = call.batch_invariant == ForwardArguments::BatchInvariant::kYes;
-  return plan_product(false, call.M, call.DR, call.HK, invariant, many);
+ProductPlan plan_down(const ForwardArguments& call, Road road) {
+  return plan_product(false, call.M, call.DR, call.HK, road);
 }
 
 // Blocks of tokens that the wide kernels read and write.
@@ -159,15 +159,15 @@ struct Workspace {
   size_t end;
 };
 
-Workspace workspace_of(const ForwardArguments& call, Road many) {
+Workspace workspace_of(const ForwardArguments& call, Road road) {
   Workspace at = {};
   const auto blocks = static_cast<size_t>(wide_blocks(call));
   const auto x_blocks = blocks * static_cast<size_t>(parts_of(call.DK, 2));
   const auto h_blocks = blocks * static_cast<size_t>(parts_of(call.HK, 2));
-  if (many == Road::kWide8) {
+  if (road == Road::kWide8) {
     at.h = x_blocks * quantized_mlp::kWide8BlockBytes;
     at.sums = at.h + h_blocks * quantized_mlp::kWide8BlockBytes;
-  } else if (many == Road::kWide) {
+  } else if (road == Road::kWide) {
     at.h = blocks * quantized_mlp::kWideBlockBytes * static_cast<size_t>(call.DK);
     at.sums = at.h + blocks * quantized_mlp::kWideBlockBytes * static_cast<size_t>(call.HK);
   } else {
@@ -177,7 +177,7 @@ Workspace workspace_of(const ForwardArguments& call, Road many) {
     at.h = rounds_activations(call) ? bytes_of(call.D) : 0;
     at.sums = at.h + bytes_of(call.HR * kTileRows);
   }
-  const ProductPlan down = plan_down(call, many);
+  const ProductPlan down = plan_down(call, road);
   at.x_scales = at.sums;
   if (down.splits > 1) {
     at.x_scales +=
@@ -185,11 +185,11 @@ Workspace workspace_of(const ForwardArguments& call, Road many) {
   }
   at.x_scales = (at.x_scales + 15) / 16 * 16;
   at.h_scales = at.x_scales;
-  if (many == Road::kWide8) {
+  if (road == Road::kWide8) {
     at.h_scales += x_blocks * quantized_mlp::kWideBlock * sizeof(float);
   }
   at.end = at.h_scales;
-  if (many == Road::kWide8) at.end += h_blocks * quantized_mlp::kWideBlock * sizeof(float);
+  if (road == Road::kWide8) at.end += h_blocks * quantized_mlp::kWideBlock * sizeof(float);
   return at;
 }
 
@@ -235,9 +235,9 @@ int32_t launch(const sdk::OnDevice& gpu, const char* op, Product product, const 
                void* stream, kiln_error* error) {
   if (plan.row_blocks == 0 || product.arguments.n == 0) return KILN_OK;
   const bool is_deep = product.arguments.k > INT32_MAX / 2;
-  const bool is_wide = plan.road == Road::kWide || plan.road == Road::kWide8;
+  const bool wide = is_wide(plan.road);
   if (is_deep || (plan.road == Road::kTiled && plan.row_blocks > kMostBlocks) ||
-      (is_wide && plan.token_blocks * plan.row_blocks > INT32_MAX)) {
+      (wide && plan.token_blocks * plan.row_blocks > INT32_MAX)) {
     return sdk::fail(
         error, KILN_UNSUPPORTED,
         "%s: %lld x %lld outputs of %lld columns need more CTAs than a grid has, or count "
@@ -251,8 +251,8 @@ int32_t launch(const sdk::OnDevice& gpu, const char* op, Product product, const 
   void* pointers[] = {&product.arguments};
   const auto splits = static_cast<uint32_t>(plan.splits);
   const sdk::Grid grid =
-      is_wide ? sdk::Grid{tokens * rows, 1, splits} : sdk::Grid{tokens, rows, splits};
-  const uint32_t threads = is_wide ? quantized_mlp::kWideThreads : kThreads;
+      wide ? sdk::Grid{tokens * rows, 1, splits} : sdk::Grid{tokens, rows, splits};
+  const uint32_t threads = wide ? quantized_mlp::kWideThreads : kThreads;
   const bool overlap = gpu.has(quantized_mlp::kKernelsWait);
   const int kernel =
       kernel_of(plan, product.gated, product.float16, product.codes, product.arguments.groups > 1);
@@ -335,7 +335,7 @@ int32_t launch_activations(const sdk::OnDevice& gpu, int kernel, int64_t threads
 }
 
 // x as the wide kernels read it, at the beginning of the workspace.
-int32_t arrange(const sdk::OnDevice& gpu, const ForwardArguments& call, Road many,
+int32_t arrange(const sdk::OnDevice& gpu, const ForwardArguments& call, Road road,
                 const Workspace& at, kiln_error* error) {
   ArrangeArguments arguments{
       call.x.data,
@@ -347,8 +347,8 @@ int32_t arrange(const sdk::OnDevice& gpu, const ForwardArguments& call, Road man
       call.D % 2 == 0 && is_aligned(call.x.data, 4) ? 1 : 0,
       reinterpret_cast<float*>(static_cast<char*>(call.workspace) + at.x_scales)};
   const int64_t blocks_of_k =
-      many == Road::kWide8 ? parts_of(arguments.depth_tiles, 2) : arguments.depth_tiles;
-  const int kernel = many == Road::kWide8 ? quantized_mlp::kArrange8 + (is_float16(call) ? 1 : 0)
+      road == Road::kWide8 ? parts_of(arguments.depth_tiles, 2) : arguments.depth_tiles;
+  const int kernel = road == Road::kWide8 ? quantized_mlp::kArrange8 + (is_float16(call) ? 1 : 0)
                                           : quantized_mlp::kArrange;
   return launch_activations(gpu, kernel,
                             arguments.blocks * blocks_of_k * quantized_mlp::kWideBlock * 8,
@@ -382,7 +382,8 @@ int32_t launch_pack(const sdk::OnDevice& gpu, int kernel, int64_t items, void* a
 }  // namespace
 
 size_t forward_workspace_bytes(const ForwardArguments& call) {
-  return std::max(workspace_of(call, Road::kTiled).end, workspace_of(call, road_of(call)).end);
+  return std::max(workspace_of(call, road_of(call, false)).end,
+                  workspace_of(call, road_of(call, true)).end);
 }
 
 int32_t forward(const ForwardArguments& call, kiln_error* error) {
@@ -395,29 +396,26 @@ int32_t forward(const ForwardArguments& call, kiln_error* error) {
   sdk::OnDevice gpu;
   status = gpu.enter(call.device, error);
   if (status != KILN_OK) return status;
-  Road many = road_of(call);
-  if (!gpu.has(many == Road::kWide8 ? quantized_mlp::kArrange8 : quantized_mlp::kArrange)) {
-    many = Road::kTiled;
-  }
-  const Workspace at = workspace_of(call, many);
+  const Road road = road_of(call, gpu.has(quantized_mlp::kArrange));
+  const Workspace at = workspace_of(call, road);
   char* const workspace = static_cast<char*>(call.workspace);
-  const bool rounds = rounds_activations(call) && many != Road::kWide8;
+  const bool rounds = rounds_activations(call) && road != Road::kWide8;
   Product gated = gated_of(call, mlp, at);
-  if (many != Road::kTiled) {
-    status = arrange(gpu, call, many, at, error);
+  if (is_wide(road)) {
+    status = arrange(gpu, call, road, at, error);
   } else if (rounds) {
     status = round8(gpu, call, call.x.data, workspace, call.D, error);
     gated.arguments.aligned = call.D % 8 == 0 ? 1 : 0;
   }
-  if (many != Road::kTiled || rounds) gated.arguments.a = workspace;
+  if (is_wide(road) || rounds) gated.arguments.a = workspace;
   if (status == KILN_OK) {
-    status = launch(gpu, "forward", gated, plan_gated(call, many), call.stream, error);
+    status = launch(gpu, "forward", gated, plan_gated(call, road), call.stream, error);
   }
   if (status == KILN_OK && rounds) {
     status = round8(gpu, call, workspace + at.h, workspace + at.h, mlp.hidden, error);
   }
   if (status != KILN_OK) return status;
-  const ProductPlan down = plan_down(call, many);
+  const ProductPlan down = plan_down(call, road);
   return launch(gpu, "forward", down_of(call, mlp, down, at), down, call.stream, error);
 }
 

@@ -77,9 +77,13 @@ struct Place {
 KILN_INDEX int float8_place(int k) {
   return k / 64 * 64 + k % 32 / 8 * 16 + k % 64 / 32 * 8 + k % 8 / 4 * 4 + k % 4 / 2 + k % 2 * 2;
 }
+// In a line of e4m3, the place of four that piece 0 to 3 of 16 bytes has, and the other way round.
+KILN_INDEX int e4m3_swizzled(int row, int piece) {
+  return piece ^ row % 8 / 2;
+}
 // Where a lane's 16 bytes begin in a share of e4m3: of row lane / 4.
-KILN_INDEX int e4m3_lane_byte(int row, int column) {
-  return row * 64 + (column ^ row / 2) * kLaneBytes;
+KILN_INDEX int e4m3_lane_byte(int row, int piece) {
+  return row * 64 + e4m3_swizzled(row, piece) * kLaneBytes;
 }
 
 // row and k: in the tile.

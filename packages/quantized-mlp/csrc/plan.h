@@ -31,6 +31,10 @@ inline constexpr int kKernels = kRound8 + 2;
 
 enum class Road { kDecode, kTiled, kWide, kWide8 };
 
+inline bool is_wide(Road road) {
+  return road == Road::kWide || road == Road::kWide8;
+}
+
 struct ProductPlan {
   Road road;
   int token_tiles;  // decode: of 8 tokens, wide: of 64; 1 or 2
@@ -39,10 +43,14 @@ struct ProductPlan {
   int splits;
 };
 
-// Up to here blocks of 16 tokens that read the same weights, most of them from the L2 cache, are
-// faster than tiles of 64 tokens; but for one block, wide8 always is.
-inline int64_t most_decoded(Road many) {
-  return many == Road::kWide8 ? 16 : 32;
+// Up to here decode, whose blocks of 16 tokens read the same weights, most of them from the L2
+// cache, is faster than tiles of 64 tokens: measured on an H200 at 13 widths of 12M to 235M weights
+// a matrix.
+inline int64_t most_decoded(Road many, bool is_e4m3, int64_t weights) {
+  constexpr int64_t kLarge = 32'000'000;
+  const int64_t most = many == Road::kWide8 ? 16 : 32;
+  const bool halves = many == Road::kWide8 || (many == Road::kWide && !is_e4m3);
+  return halves && weights >= kLarge ? most / 2 : most;
 }
 
 // Blocks of tokens of a CTA: two where they take less time, by waves of CTAs, of which one with a
@@ -55,19 +63,18 @@ inline int wide_tiles(int64_t m, int64_t row_tiles, bool gated) {
                                                                                                : 2;
 }
 
-// m tokens by `row_tiles` of each matrix and `depth_tiles` of k; `many`: how many tokens are
-// multiplied.
+// m tokens by `row_tiles` of each matrix and `depth_tiles` of k.
 inline ProductPlan plan_product(bool gated, int64_t m, int64_t row_tiles, int64_t depth_tiles,
-                                bool invariant, Road many) {
+                                Road road) {
   constexpr int64_t kCtasWanted = 128;  // of a GPU with about as many multiprocessors
   constexpr int64_t kLeastTiles = 8;    // of k, that a part should have
-  if (invariant || m <= most_decoded(many)) {
+  if (road == Road::kDecode) {
     const int tiles = m <= 8 ? 1 : 2;
-    return {Road::kDecode, tiles, parts_of(m, 8 * tiles), row_tiles, 1};
+    return {road, tiles, parts_of(m, 8 * tiles), row_tiles, 1};
   }
   static_assert(kTiledTokens == kWideBlock && 2 * kTiledWarps == kWideRowTiles);
-  const int token_tiles = many != Road::kTiled ? wide_tiles(m, row_tiles, gated) : 1;
-  ProductPlan plan{many, token_tiles, parts_of(m, kWideBlock * token_tiles),
+  const int token_tiles = road != Road::kTiled ? wide_tiles(m, row_tiles, gated) : 1;
+  ProductPlan plan{road, token_tiles, parts_of(m, kWideBlock * token_tiles),
                    parts_of(row_tiles, gated ? kTiledWarps : 2 * kTiledWarps), 1};
   const int64_t ctas = plan.token_blocks * plan.row_blocks;
   if (gated || ctas == 0 || ctas >= kCtasWanted) return plan;

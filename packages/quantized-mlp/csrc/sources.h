@@ -123,7 +123,7 @@ KILN_READ unsigned packed_word(const Source& from, long long row_tile, long long
                        : is_e4m3 ? high * 32 + low * 4 + i % 2 * 2 + i / 2
                                  : share * 32 + high * 4 + low * 2 + i / 2;
     const long long row = row_tile * kTileRows + (is_e4m3 ? share : i % 2) * 8 + lane / 4;
-    const int of_lane = is_e4m3 ? lane % 4 ^ lane / 8 : lane % 4;
+    const int of_lane = is_e4m3 ? e4m3_swizzled(lane / 4, lane % 4) : lane % 4;
     const long long k = k_tile * kTileDepth + column + of_lane * 8;
     const bool is_there = row < from.rows && k < from.columns;
     const unsigned code =

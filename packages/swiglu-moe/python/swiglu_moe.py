@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SwiGLU MLPs of experts for PyTorch: kiln.torch.SwigluMoe, and transformers' experts by it.
+
+    moe = kiln.torch.SwigluMoe(2048, 768, 128, device="cuda")     # width, hidden, experts
+    y = moe(x, experts, weights)       # x: [..., D]; experts: int64 or int32 [..., K]; weights: [..., K]
+
+    from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+    ALL_EXPERTS_FUNCTIONS.register("kiln", kiln.torch.package("swiglu-moe").experts_forward)
+    model.set_experts_implementation("kiln")
+
+bfloat16 and float16 on CPU and GPU. PyTorch computes gradients, from the inputs. FP8 is an op of the kernel, without a
+module: kiln.get_kernel("swiglu-moe", 1, device="cuda").forward_float8. Threads: as nn.Linear.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Optional, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from kiln import InvalidCall, layer, packages
+
+PACKAGE, VERSION = packages.of(__name__)
+_DTYPES = (torch.bfloat16, torch.float16)
+
+
+def _by_pytorch(x: Tensor, experts: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+    """Each expert that was chosen in turn; sums in fp32."""
+    y = torch.zeros_like(x, dtype=torch.float32)
+    for expert in range(len(gate_up)):
+        token, choice = torch.where(experts == expert)
+        if len(token) > 0:
+            gate, up = nn.functional.linear(x[token], gate_up[expert]).chunk(2, -1)
+            part = nn.functional.linear(nn.functional.silu(gate) * up, down[expert])
+            y = y.index_add(0, token, part.float() * weights[token, choice, None])
+    return y.to(x.dtype)
+
+
+class _SwigluMoe(layer.Differentiable):
+    """Of x [M, D]; keeps what it was given."""
+
+    name, inputs, gradient_of = "swiglu_moe", "x experts weights gate_up down", (0, None, 1, 2, 3)
+
+    def forward(self, inputs: layer.Tensors, key: str) -> list[Tensor]:
+        names = self.inputs.split()
+        return [layer.source_of(key).call(inputs[0].device, "forward", dict(zip(names, inputs)))]
+
+    def like(self, inputs: layer.Tensors) -> list[Tensor]:
+        return [torch.empty_like(inputs[0], memory_format=torch.contiguous_format)]
+
+    def keep(self, inputs: layer.Tensors, outputs: Sequence[Tensor]) -> list[Optional[Tensor]]:
+        x, experts, *others = inputs
+        return [x, *others, experts]
+
+    def backward(self, grads: layer.Tensors, kept: layer.Tensors, wanted: Sequence[bool],
+                 key: str) -> list[Optional[Tensor]]:
+        return self.gradients_by_pytorch(grads, kept, wanted, key)
+
+    def by_pytorch(self, kept: layer.Tensors, attributes: Mapping[str, Any]) -> list[Tensor]:
+        x, weights, gate_up, down, experts = kept
+        return [_by_pytorch(x, experts, weights, gate_up, down)]
+
+
+_swiglu_moe = _SwigluMoe()
+
+
+def _call(key: str, x: Tensor, experts: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+    rows = x.reshape(-1, x.shape[-1])
+    if rows.stride(-1) != 1:
+        rows = rows.contiguous()
+    choices = experts.shape[-1]
+    return _swiglu_moe((rows, experts.reshape(-1, choices).contiguous(),
+                        weights.reshape(-1, choices).float().contiguous(), gate_up.contiguous(), down.contiguous()),
+                       key)[0].reshape(x.shape)
+
+
+class SwigluMoe(layer.Layer):
+    """gate_up [experts, 2 hidden, width]: the rows of gate, then those of up; down [experts, width, hidden].
+
+    A token's K experts need not differ; one outside 0 to experts - 1 adds nothing. `options` are those of
+    kiln.get_kernel.
+    """
+
+    def __init__(self, width: int, hidden: int, experts: int, *, device: Any = None, dtype: torch.dtype = torch.bfloat16,
+                 version: int = VERSION, **options: Any) -> None:
+        super().__init__(PACKAGE, version, {}, options)
+        if dtype not in _DTYPES:
+            raise InvalidCall(f"swiglu-moe: dtype is {str(dtype)[6:]}; expected bfloat16 or float16")
+        self.gate_up = nn.Parameter(torch.empty(experts, 2 * hidden, width, device=device, dtype=dtype))
+        self.down = nn.Parameter(torch.empty(experts, width, hidden, device=device, dtype=dtype))
+        for weight in (self.gate_up, self.down):
+            nn.init.normal_(weight, std=max(weight.shape[-1], 1) ** -0.5)
+        self.find_kernel()
+
+    def forward(self, x: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
+        """x: [..., width]; experts: int64 or int32 [..., K]; weights: [..., K]."""
+        if (experts.shape != weights.shape or experts.shape[:-1] != x.shape[:-1]
+                or experts.dtype not in (torch.int64, torch.int32)):
+            raise InvalidCall(f"swiglu-moe: experts are {layer.words_of(experts)}, weights {layer.words_of(weights)}; "
+                              f"expected int64 or int32, and a number for each, {list(x.shape[:-1])} and one extent more")
+        if self.is_pytorchs(x, experts, weights, self.gate_up, self.down):
+            return self.reference(x, experts, weights)
+        return _call(self._key, x, experts, weights, self.gate_up, self.down)
+
+    def reference(self, x: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
+        """The same by PyTorch's operators; what the layer computes while disabled."""
+        choices = experts.shape[-1]
+        return _by_pytorch(x.reshape(-1, x.shape[-1]), experts.reshape(-1, choices), weights.reshape(-1, choices),
+                           self.gate_up, self.down).reshape(x.shape)
+
+    def extra_repr(self) -> str:
+        count, width, hidden = self.down.shape
+        return f"{width}, {hidden}, experts={count}, {super().extra_repr()}"
+
+
+_told: set[str] = set()
+
+
+def experts_forward(module: nn.Module, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
+    """For transformers' ALL_EXPERTS_FUNCTIONS. Experts of another kind, and calls that need a gradient or that somebody
+    follows, get transformers' "grouped_mm", and a FallbackWarning once for each reason."""
+    why = _why_not(module, hidden_states)
+    if why == "" and layer.enabled():
+        why = layer.why_pytorch(hidden_states, top_k_index, top_k_weights, module.gate_up_proj, module.down_proj)
+    if why != "" or not layer.enabled():
+        if why != "":
+            layer.tell(_told, f"a {type(module).__name__}", why)
+        from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+        return ALL_EXPERTS_FUNCTIONS["grouped_mm"](module, hidden_states, top_k_index, top_k_weights)
+    return _call(layer.key_of(PACKAGE, VERSION, {}, {}), hidden_states, top_k_index, top_k_weights,
+                 module.gate_up_proj, module.down_proj)
+
+
+def _why_not(module: nn.Module, x: Tensor) -> str:
+    """Why this package cannot compute these experts; "": it can."""
+    wanted = {"has_gate": True, "has_bias": False, "is_transposed": False, "is_concatenated": True,
+              "has_post_expert_norm": False}
+    for name, value in wanted.items():
+        if getattr(module, name, value) != value:
+            return f"{name} is {not value}"
+    if not isinstance(module.act_fn, nn.SiLU) and type(module.act_fn).__name__ != "SiLUActivation":
+        return f"its activation is {type(module.act_fn).__name__}, and not SiLU"
+    if getattr(type(module)._apply_gate, "__name__", "") != "_default_apply_gate":
+        return "it has a gate of its own"
+    if x.dtype not in _DTYPES or module.gate_up_proj.dtype != x.dtype or module.down_proj.dtype != x.dtype:
+        return f"x is {str(x.dtype)[6:]}, its weights {str(module.gate_up_proj.dtype)[6:]}; expected bfloat16 or float16"
+    if torch.is_grad_enabled() and any(t.requires_grad for t in (x, module.gate_up_proj, module.down_proj)):
+        return "the package has no gradients of its own"
+    return ""

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""kiln.torch.SwigluMoe against PyTorch's operators: values, gradients, torch.compile; and as experts of transformers.
+
+    swiglu_moe_test.py [unittest's options]   wants KILN_LIBRARY and KILN_REGISTRY. KILN_TEST_DEVICE: "cpu" (default) or
+                                              "cuda"
+"""
+
+import copy
+import pathlib
+import pickle
+import sys
+import unittest
+import warnings
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "rows/tests"))
+from torch_case import DEVICE, TorchCase, normal  # first: it skips where there is no torch
+import torch
+import kiln.torch
+
+WIDTH, HIDDEN, EXPERTS, TOP = 48, 40, 5, 3
+
+
+def router(*shape, dtype=torch.int64):
+    generator = torch.Generator().manual_seed(3)
+    experts = torch.randint(0, EXPERTS, (*shape, TOP), generator=generator).to(DEVICE, dtype)
+    return experts, torch.rand(*shape, TOP, generator=generator).to(DEVICE)
+
+
+def gradients(function, x, weights, parameters):
+    x, weights = (t.detach().clone().requires_grad_() for t in (x, weights))
+    function(x, weights).float().square().sum().backward()
+    found = [x.grad, weights.grad, *(p.grad for p in parameters)]
+    for parameter in parameters:
+        parameter.grad = None
+    return found
+
+
+class SwigluMoe(TorchCase):
+    def setUp(self):
+        torch.manual_seed(0)
+        self.moe = kiln.torch.SwigluMoe(WIDTH, HIDDEN, EXPERTS, device=DEVICE)
+
+    def test_values(self):
+        for dtype in (torch.bfloat16, torch.float16):
+            moe = self.moe.to(dtype)
+            for shape, index in (((7,), torch.int64), ((2, 5), torch.int32), ((0,), torch.int64)):
+                with self.subTest(dtype=dtype, shape=shape):
+                    x, (experts, weights) = normal(*shape, WIDTH, dtype=dtype), router(*shape, dtype=index)
+                    with torch.no_grad(), warnings.catch_warnings():
+                        warnings.simplefilter("error", kiln.torch.FallbackWarning)
+                        y = moe(x, experts, weights)
+                        self.assertEqual((y.shape, y.dtype), (x.shape, dtype))
+                        if 0 not in shape:
+                            self.assert_close([y], [moe.reference(x, experts, weights)], dtype)
+
+    def test_numbers_that_are_no_expert_add_nothing(self):
+        x, (experts, weights) = normal(6, WIDTH, dtype=torch.bfloat16), router(6)
+        experts[:, 1:] = torch.tensor([-1, EXPERTS])
+        with torch.no_grad():
+            y = self.moe(x, experts, weights)
+            self.assertTrue(torch.equal(y, self.moe(x, experts[:, :1], weights[:, :1])))
+            self.assertFalse(self.moe(x, torch.full_like(experts, EXPERTS), weights).any())
+
+    def test_gradients(self):
+        x, (experts, weights) = normal(6, WIDTH, dtype=torch.bfloat16), router(6)
+        parameters = list(self.moe.parameters())
+        found = gradients(lambda x, w: self.moe(x, experts, w), x, weights, parameters)
+        expected = gradients(lambda x, w: self.moe.reference(x, experts, w), x, weights, parameters)
+        self.assert_close(found[:1] + found[2:], expected[:1] + expected[2:], torch.bfloat16)
+        self.assert_close([found[1].bfloat16()], [expected[1].bfloat16()], torch.bfloat16)
+
+    def test_compiled_in_one_graph(self):
+        if not kiln.torch.HAS_OPERATORS:
+            self.skipTest("PyTorch without custom operators")
+        x, (experts, weights) = normal(6, WIDTH, dtype=torch.bfloat16), router(6)
+        with torch.no_grad():
+            compiled = torch.compile(self.moe, fullgraph=True, backend="aot_eager")
+            self.assertTrue(torch.equal(compiled(x, experts, weights), self.moe(x, experts, weights)))
+
+    def test_copied_and_pickled(self):
+        x, (experts, weights) = normal(3, WIDTH, dtype=torch.bfloat16), router(3)
+        with torch.no_grad():
+            y = self.moe(x, experts, weights)
+            for other in (copy.deepcopy(self.moe), pickle.loads(pickle.dumps(self.moe))):
+                self.assertTrue(torch.equal(other(x, experts, weights), y))
+
+    def test_what_does_not_fit(self):
+        x, (experts, weights) = normal(3, WIDTH, dtype=torch.bfloat16), router(3)
+        with self.assertRaisesRegex(kiln.InvalidCall, "expected int64 or int32"):
+            self.moe(x, experts.float(), weights)
+        with self.assertRaisesRegex(kiln.InvalidCall, "expected bfloat16 or float16"):
+            kiln.torch.SwigluMoe(WIDTH, HIDDEN, EXPERTS, dtype=torch.float32)
+
+
+class Transformers(TorchCase):
+    def setUp(self):
+        try:
+            from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+            from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+        except ImportError:
+            self.skipTest("no transformers that has experts' functions")
+        ALL_EXPERTS_FUNCTIONS.register("kiln", kiln.torch.package("swiglu-moe", 1).experts_forward)
+        torch.manual_seed(0)
+        self.model = Qwen3MoeForCausalLM(Qwen3MoeConfig(
+            hidden_size=64, intermediate_size=64, moe_intermediate_size=40, num_hidden_layers=2, num_experts=EXPERTS,
+            num_experts_per_tok=TOP, num_attention_heads=2, num_key_value_heads=1, head_dim=32, vocab_size=50)).to(
+                DEVICE, torch.bfloat16).eval()
+        self.tokens = torch.arange(14, device=DEVICE).reshape(2, 7)
+
+    def test_logits(self):
+        with torch.no_grad(), warnings.catch_warnings():
+            expected = self.model(self.tokens).logits
+            self.model.set_experts_implementation("kiln")
+            warnings.simplefilter("error", kiln.torch.FallbackWarning)
+            self.assert_close([self.model(self.tokens).logits], [expected], torch.bfloat16)
+
+    def test_what_it_cannot_compute_is_transformers(self):
+        self.model.set_experts_implementation("kiln")
+        with self.assertWarnsRegex(kiln.torch.FallbackWarning, "no gradients of its own"):
+            self.model(self.tokens).logits.float().sum().backward()
+        self.assertTrue(all(p.grad is not None for name, p in self.model.named_parameters() if "experts" in name))
+
+
+if __name__ == "__main__":
+    unittest.main()

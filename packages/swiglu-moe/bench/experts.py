@@ -78,7 +78,7 @@ def measure(kernel, model, tokens, float8):
     if float8:
         gate_up, gate_up_scales = float8_weights(experts, 2 * hidden, width)
         down, down_scales = float8_weights(experts, width, hidden)
-        ours = [lambda c=c, w=w: kernel.forward_float8(x, c, w, gate_up, gate_up_scales, down, down_scales, y=y).y
+        ours = [lambda c=c, w=w: kernel.forward_float8(x, c, w, gate_up, gate_up_scales, down, down_scales, y=y)
                 for c, w in routers]
         contenders = {"kiln": in_turn(ours)}
         exact = None
@@ -86,7 +86,7 @@ def measure(kernel, model, tokens, float8):
         gate_up, down = normal(experts, 2 * hidden, width), normal(experts, width, hidden)
         gate_up *= width ** -0.5
         down *= hidden ** -0.5
-        ours = [lambda c=c, w=w: kernel.forward(x, c, w, gate_up, down, y=y).y for c, w in routers]
+        ours = [lambda c=c, w=w: kernel.forward(x, c, w, gate_up, down, y=y) for c, w in routers]
         groups = [lambda c=c, w=w: by_groups(x, c, w, gate_up, down) for c, w in routers]
         contenders = {"kiln": in_turn(ours), "grouped_mm": in_turn(groups)}
         exact = by_loop(x.double(), *routers[-1], gate_up, down) if tokens <= LOOPS else None

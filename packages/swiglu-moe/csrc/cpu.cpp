@@ -67,10 +67,10 @@ void round_row(float* values, int64_t count) {
       most = fabsf(values[i]) > most ? fabsf(values[i]) : most;
       finite = finite && isfinite(values[i]);
     }
-    most = most / 448 > 0x1p-100F ? most / 448 : 0x1p-100F;
-    int exponent;
+    int exponent;  // of most / 448, rounded up: 448 is 0.875 times 2^9
     const float part = frexpf(most, &exponent);
-    if (part == 0.5F) --exponent;
+    exponent -= part <= 0.875F ? 9 : 8;
+    if (most == 0 || exponent < -100) exponent = -100;
     for (int64_t i = from; i < end; ++i) {
       values[i] = finite ? ldexpf(rounded_to_float8(ldexpf(values[i], -exponent)), exponent) : NAN;
     }

@@ -59,9 +59,9 @@ def place_of(tiles, columns, GROUP: tl.constexpr):
 def rounded(values):
     """Rows of 128 columns as float8_e4m3fn, and what they are divided by: the least power of two, at least 2^-100, that
     brings them to 448 or below."""
-    most = tl.maximum(tl.max(tl.abs(values), axis=1) * (1.0 / 448.0), 7.888609052210118e-31)
-    exponent = (most.to(tl.int32, bitcast=True) + 0x7FFFFF) >> 23
-    by = ((254 - exponent) << 23).to(tl.float32, bitcast=True)
+    most = tl.max(tl.abs(values), axis=1).to(tl.int32, bitcast=True)
+    exponent = tl.maximum((most + 0x1FFFFF >> 23) - 8, 27)  # of most / 448, rounded up: 448 is 1.75 times 2^8
+    by = (254 - exponent << 23).to(tl.float32, bitcast=True)
     return (values * by[:, None]).to(tl.float8e4nv), (exponent << 23).to(tl.float32, bitcast=True)
 
 

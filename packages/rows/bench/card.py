@@ -38,7 +38,8 @@ def lines_of(result, source):
     results = result["results"]
     names = list(dict.fromkeys(name for each in results for name in each["us"]))
     names = [*(name for name in names if name != "copy"), *(["copy"] if "copy" in names else [])]
-    yield (f"{result['gpu']}, driver {result['driver']}, variant `{result['variant']}`, PyTorch {result['torch']}, "
+    rivals = "".join(f"{name} {version}, " for name, version in result.get("rivals", {}).items())
+    yield (f"{result['gpu']}, driver {result['driver']}, variant `{result['variant']}`, PyTorch {result['torch']}, {rivals}"
            f"{result['dtype']}, {result['date']}, commit {result['commit']}; microseconds, median ([data]({source})):")
     yield ""
     header = ["", *(name.replace("_", " ") for name in names), "best rival / kiln"]
@@ -62,6 +63,8 @@ def lines_of(result, source):
     for name in dict.fromkeys(name for each in results for name in each.get("failed", {})):
         reasons = [each["failed"][name] for each in results if name in each.get("failed", {})]
         yield f"{name} failed at {len(reasons)} of them: {reasons[0]}."
+    for name, reason in result.get("left_out", {}).items():
+        yield f"{name} was left out: {reason}."
 
 
 def section_of(package):

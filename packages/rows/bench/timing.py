@@ -3,15 +3,20 @@
 
 A result is a case: {"case": "forward 8192 x 4096", "us": {"kiln": 46.3, "eager": 62.5}, "errors": …, "failed": …}. A time
 is the median over rounds of a batch of replays between two events, the first round left out; an error is the relative L2
-against double precision. The contender "copy" moves as many bytes as the case must at least. A rival that fails is named;
-Kiln's own failure ends the bench. Wants KILN_LIBRARY and KILN_REGISTRY; device "cuda" where PyTorch has one, else "cpu".
+against double precision. The contender "copy" moves as many bytes as the case must at least. A rival that fails is named,
+and one that cannot be imported is left out and named; Kiln's own failure ends the bench. Wants KILN_LIBRARY and
+KILN_REGISTRY; device "cuda" where PyTorch has one, else "cpu".
 """
 import argparse
 import datetime
+import functools
+import importlib
+import importlib.metadata
 import json
 import pathlib
 import statistics
 import subprocess
+import sys
 import time
 
 import torch
@@ -20,6 +25,7 @@ import kiln
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ROUNDS, BATCH_US = 7, 10000
+RIVALS, LEFT_OUT = {}, {}  # of rivals that are modules: name -> version, name -> why not
 
 
 def normal(*shape, dtype=torch.bfloat16, **options):
@@ -67,6 +73,19 @@ def microseconds(call):
 
 def first_line(error):
     return f"{type(error).__name__}: {error}".strip().splitlines()[0][:200]
+
+
+@functools.cache
+def imported(name):
+    """A rival's module; None where it cannot be imported, which the results say."""
+    root = name.split(".", maxsplit=1)[0]
+    try:
+        module = importlib.import_module(name)
+        RIVALS[root] = getattr(sys.modules[root], "__version__", None) or importlib.metadata.version(root)
+        return module
+    except Exception as error:  # pylint: disable=broad-exception-caught  # a rival fails in any way
+        LEFT_OUT[root] = first_line(error)
+        return None
 
 
 def prepared(contenders, prepare=replay_of):
@@ -149,7 +168,8 @@ class Results:
     def add(self, case, **facts):
         self.results.append({"case": case, **facts})
         print(json.dumps(self.results[-1]), flush=True)
-        self.path.write_text(json.dumps({**self.head, "results": self.results}, indent=1) + "\n", encoding="utf-8")
+        modules = {key: value for key, value in (("rivals", RIVALS), ("left_out", LEFT_OUT)) if value}
+        self.path.write_text(json.dumps({**self.head, **modules, "results": self.results}, indent=1) + "\n", encoding="utf-8")
 
 
 def arguments_of(documentation, add=lambda parser: None):

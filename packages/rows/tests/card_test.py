@@ -34,6 +34,14 @@ def losses_errors_and_failures_are_named():
     assert "liger failed at 1 of them: no memory." in lines, lines
 
 
+def modules_of_rivals_have_their_version_or_why_they_are_not_there():
+    modules = {"rivals": {"flashinfer": "0.7"}, "left_out": {"liger_kernel": "ModuleNotFoundError: none"}}
+    run = RUN | modules | {"results": [{"case": "a", "us": {"kiln": 10.0, "flashinfer": 9.0}}]}
+    lines = [*card.lines_of(run, "bench/results/gpu.json")]
+    assert "PyTorch 2, flashinfer 0.7, bfloat16" in lines[0], lines
+    assert lines[-1] == "liger_kernel was left out: ModuleNotFoundError: none.", lines
+
+
 def a_card_without_the_markers_stays():
     with tempfile.TemporaryDirectory() as folder:
         package = pathlib.Path(folder)
@@ -52,4 +60,5 @@ def a_card_without_the_markers_stays():
 if __name__ == "__main__":
     a_copy_is_a_column_and_no_rival()
     losses_errors_and_failures_are_named()
+    modules_of_rivals_have_their_version_or_why_they_are_not_there()
     a_card_without_the_markers_stays()

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times a package that works on rows beside PyTorch's operators, eager and compiled, Liger and a bare copy.
+"""Times a package that works on rows beside PyTorch's operators, eager and compiled, Liger, FlashInfer and a bare copy.
 
     rows.py PACKAGE --out PACKAGE/bench/results/<gpu>.json --commit COMMIT
 
 Forward, backward of what forward kept, and both as one step, each by PyTorch's autograd in a CUDA graph (timing.py). Liger
 takes part where liger_kernel can be imported: its cross-entropy computes the gradient in forward, over the logits, so that
 only its step is timed, and without a graph; its rotation is of 3/4 of the heads as queries and the others as keys, in place.
+FlashInfer's forward takes part where flashinfer can be imported; on Hopper it has no backward, and it has no cross-entropy.
+Its layer norm takes weight and bias in float32; its rotation turns views of the same rows, 3/4 of the heads as queries. Of
+its two kinds of norms FLASHINFER_USE_CUDA_NORM=1 takes the one without CuTe's compiler.
 """
 import copy
-import importlib
 
 import timing
 import torch
@@ -23,10 +25,14 @@ torch._functorch.config.donated_buffer = False  # a graph's backward is replayed
 
 def liger(module, name):
     """A function of Liger's with gradients; None where there is no Liger."""
-    try:
-        return getattr(importlib.import_module(f"liger_kernel.ops.{module}"), name).apply
-    except ImportError:
-        return None
+    found = timing.imported(f"liger_kernel.ops.{module}")
+    return found and getattr(found, name).apply
+
+
+def flashinfer(module, name):
+    """A function of FlashInfer's on what needs no gradients; None where there is no FlashInfer."""
+    found = timing.imported(f"flashinfer.{module}")
+    return found and getattr(found, name)
 
 
 def compiled(function):
@@ -36,11 +42,15 @@ def compiled(function):
 def norm(name, module, function):
     def case(rows, width):
         layer, x = getattr(kiln.torch, name)(width, device=DEVICE, dtype=torch.bfloat16), normal(rows, width, requires_grad=True)
-        size, theirs = 2 * rows * width, liger(module, function)
-        eps = layer.attributes["eps"]
-        tail = (layer.bias, eps) if name == "LayerNorm" else (eps, 0.0, "llama", False)
+        size, theirs, infers = 2 * rows * width, liger(module, function), flashinfer("norm", name.lower())
+        eps, weights = layer.attributes["eps"], [p.detach() for p in layer.parameters()]
+        if name == "LayerNorm":
+            tail, weights = (layer.bias, eps), [p.float() for p in weights]
+        else:
+            tail = (eps, 0.0, "llama", False)
         contenders = {"kiln": layer, "eager": layer.reference, "compiled": compiled(layer.reference),
-                      "liger": theirs and (lambda x: theirs(x, layer.weight, *tail))}
+                      "liger": theirs and (lambda x: theirs(x, layer.weight, *tail)),
+                      "flashinfer": infers and (lambda x: infers(x.detach(), *weights, eps))}
         exact = copy.deepcopy(layer).double()
         return contenders, (x,), [x, *layer.parameters()], (2 * size, 3 * size), (exact.reference, list(exact.parameters()))
 
@@ -55,6 +65,9 @@ def rotary_embedding(tokens, heads):
     q, k = (normal(1, tokens, count, 128, requires_grad=True) for count in (heads * 3 // 4, heads // 4))
     cos, sin = (torch.cat((t, t), -1)[None].to(torch.bfloat16) for t in (rope.cos, rope.sin))
     contenders["liger"] = theirs and (lambda *_: theirs(q.transpose(1, 2), k.transpose(1, 2), cos, sin))
+    views, table = x.detach().flatten(1).split([q[0, 0].numel(), k[0, 0].numel()], -1), torch.cat((rope.cos, rope.sin), -1)
+    infers = flashinfer("rope", "apply_rope_with_cos_sin_cache")
+    contenders["flashinfer"] = infers and (lambda *_: infers(positions, *views, 128, table))
     return contenders, (x, positions), {"liger": [q, k], "": [x]}, (2 * size, 2 * size), (rope.reference, [])
 
 
@@ -94,6 +107,8 @@ def calls_of(name, contender, inputs, leaves):
         with torch.no_grad():
             outputs()
 
+    if name == "flashinfer":
+        return {"forward": timing.replay_of(forward)}
     y = outputs()
     grads = [torch.ones_like(each) for each in y]
     if name == "liger" and y[0].dim() == 0:
@@ -121,7 +136,11 @@ def errors_of(contenders, inputs, leaves, exact):
     leaves = leaves[""] if isinstance(leaves, dict) else leaves
     alike = {name: call and (lambda call=call: all_of(call, inputs, leaves)) for name, call in contenders.items()
              if name in ("kiln", "eager", "compiled")}
-    return timing.errors_of(alike, expected)
+    errors = timing.errors_of(alike, expected)
+    if infers := contenders.get("flashinfer"):
+        errors |= timing.errors_of({"flashinfer": lambda: torch.cat(timing.tensors_of(infers(*inputs)), -1).reshape(leaf.shape)},
+                                   expected[:1])
+    return errors
 
 
 def main():

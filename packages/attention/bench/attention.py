@@ -6,9 +6,12 @@
 
 Prefill: Kiln on rows that are views of one projection; scaled_dot_product_attention by FlashAttention alone, whose
 heads come before tokens, and by cuDNN where PyTorch has it. Decode: Kiln on pages of 16 rows; scaled_dot_product_attention
-on keys that lie together, which it could not read from pages, and an eager gather of the pages before it. A training step
-is timed with what the host does for it. How: packages/rows/bench/timing.py.
+on keys that lie together, which it could not read from pages, and an eager gather of the pages before it. FlashInfer, where
+it can be imported, on the rows and pages that Kiln reads: prefill by FlashAttention 3's and 2's kernels, decode by tensor
+cores and without; its plan is made before. A training step is timed with what the host does for it; FlashInfer has none on
+Hopper. How: packages/rows/bench/timing.py.
 """
+import functools
 import pathlib
 import sys
 
@@ -25,6 +28,7 @@ from timing import DEVICE
 DTYPE = torch.bfloat16 if DEVICE == "cuda" else torch.float32
 HEADS = {64: (32, 8), 128: (32, 8), 256: (16, 4)}  # of q, and of k and v, by D
 PAGE = 16
+WORKSPACE = 256 << 20  # of FlashInfer, whose examples take half
 
 
 def by_backend(backend, *tensors, **options):
@@ -33,6 +37,23 @@ def by_backend(backend, *tensors, **options):
             return F.scaled_dot_product_attention(*tensors, enable_gqa=True, **options)
 
     return call
+
+
+def by_flashinfer(kinds, wrapper, plan, options, tensors):
+    """Contenders by name, of one wrapper made in several ways; each is planned at its first call, outside of a graph."""
+    flashinfer = timing.imported("flashinfer") if DEVICE == "cuda" else None
+
+    def contender(how):
+        @functools.cache
+        def run():
+            workspace = torch.zeros(WORKSPACE, dtype=torch.uint8, device=DEVICE)
+            found = getattr(flashinfer, wrapper)(workspace, "NHD", **how)
+            found.plan(*plan, q_data_type=DTYPE, kv_data_type=DTYPE, **options)
+            return found.run
+
+        return lambda: run()(*tensors)
+
+    return {f"flashinfer_{name}": contender(how) for name, how in kinds.items()} if flashinfer else {}
 
 
 def measure_prefill(sequences, tokens, causal, d):
@@ -44,16 +65,20 @@ def measure_prefill(sequences, tokens, causal, d):
     starts = torch.arange(sequences + 1, dtype=torch.int32, device=DEVICE) * tokens
     rows = [t.flatten(0, 1) for t in (q, k, v)]
     contenders = {"kiln": lambda: attention(*rows, starts, starts)}
+    theirs = by_flashinfer({"fa3": {"backend": "fa3"}, "fa2": {"backend": "fa2"}}, "BatchPrefillWithRaggedKVCacheWrapper",
+                           (starts, starts, heads, kv_heads, d), {"causal": causal}, rows)
     if DEVICE == "cuda":
         contenders["flash"] = by_backend(SDPBackend.FLASH_ATTENTION, *flash, is_causal=causal)
         contenders["cudnn"] = by_backend(SDPBackend.CUDNN_ATTENTION, *flash, is_causal=causal)
     else:
         contenders["sdpa"] = lambda: F.scaled_dot_product_attention(*flash, is_causal=causal, enable_gqa=True)
+    contenders |= theirs
     few = min(tokens, 64)  # the last rows of the last sequence, in double precision
     with torch.no_grad():
         with kiln.torch.disabled():
             exact = attention(q[-1, -few:].double(), k[-1].double(), v[-1].double())
-        errors = timing.errors_of({"kiln": lambda: attention(*rows, starts, starts)[-few:]}, (exact,))
+        ours = {"kiln": contenders["kiln"], **theirs}
+        errors = timing.errors_of({name: lambda call=call: call()[-few:] for name, call in ours.items()}, (exact,))
         name = f"prefill {sequences} x {tokens}, D {d}, {'causal' if causal else 'not causal'}"
         return name, {**timing.measure(contenders), "errors": errors}
 
@@ -91,15 +116,22 @@ def measure_decode(sequences, keys, d):
     k, v = (t.contiguous() for t in gathered())
     one = q[:, :, None]
     contenders = {"kiln": lambda: attention.decode(q, *pages, table, lengths)}
+    firsts = torch.arange(sequences + 1, dtype=torch.int32) * pages_each
+    theirs = by_flashinfer({"tensor_cores": {"use_tensor_cores": True, "backend": "fa2"}, "cuda_cores": {"backend": "fa2"}},
+                           "BatchDecodeWithPagedKVCacheWrapper",
+                           (firsts, table.flatten(), torch.full_like(firsts[1:], PAGE), heads, kv_heads, d, PAGE), {},
+                           (q, tuple(pages)))
     if DEVICE == "cuda":
         contenders["flash"] = by_backend(SDPBackend.FLASH_ATTENTION, one, k, v)
         contenders["cudnn"] = by_backend(SDPBackend.CUDNN_ATTENTION, one, k, v)
+    contenders |= theirs
     contenders["sdpa_of_pages"] = lambda: F.scaled_dot_product_attention(one, *gathered(), enable_gqa=True)
     with torch.no_grad():
         with kiln.torch.disabled():
             exact = attention(one[-1].transpose(0, 1).double(), k[-1].transpose(0, 1).double(),
                               v[-1].transpose(0, 1).double())
-        errors = timing.errors_of({"kiln": lambda: attention.decode(q, *pages, table, lengths)[-1:]}, (exact,))
+        ours = {"kiln": contenders["kiln"], **theirs}
+        errors = timing.errors_of({name: lambda call=call: call()[-1:] for name, call in ours.items()}, (exact,))
         return f"decode {sequences} x {keys} keys, D {d}", {**timing.measure(contenders), "errors": errors}
 
 

@@ -109,7 +109,7 @@ def main():
         for float8 in (False, True):
             for tokens in TOKENS:
                 with timing.own_stream():
-                    results.add(f"{model}{', FP8' if float8 else ''}, {tokens} tokens",
+                    results.add(f"{model}{', FP8' if float8 else ''}, {tokens} token{"s" * (tokens > 1)}",
                                 **measure(kernel, model, tokens, float8))
                 torch.cuda.empty_cache()
 

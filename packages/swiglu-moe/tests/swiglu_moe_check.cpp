@@ -217,7 +217,7 @@ class Moe {
     const auto hidden = static_cast<std::size_t>(c_.hidden);
     const Values x = x_.values(), factors = factors_.values(), chosen = experts_.values();
     const bool float16 = c_.dtype == DType::kFloat16;
-    const double bound = c_.float8 ? 1e-2 : float16 ? 1e-3 : 8e-3;
+    const double bound = c_.float8 ? 1.5e-2 : float16 ? 1e-3 : 8e-3;
     Values expected(y.size()), terms(y.size());
     for (std::size_t slot = 0; slot < chosen.size(); ++slot) {
       if (chosen[slot] < 0 || chosen[slot] >= static_cast<double>(c_.experts)) continue;

@@ -36,6 +36,21 @@ void check_exports(const ElfLibrary& library, std::vector<std::string>& violatio
   }
 }
 
+/// Code that runs at the load, before the loader has asked the library what it is. On CPUs with AMX
+/// the SDK has such a function of its own (host.cpp).
+void check_constructors(const ElfLibrary& library, const Recipe& recipe,
+                        std::vector<std::string>& violations) {
+  const std::size_t of_sdk = recipe.cpu == parse_cpu_level("x86-64-v4-amx") ? 1 : 0;
+  for (const ElfSection& section : library.sections) {
+    const bool begins = section.name == ".init_array";
+    if (!begins && section.name != ".fini_array") continue;
+    if (section.bytes.size() <= (begins ? of_sdk * sizeof(std::uint64_t) : 0)) continue;
+    violations.push_back("runs code of its own when it is loaded (" + section.name +
+                         "); a package has no global constructors or destructors: make the "
+                         "variable constexpr, or compute it in the call");
+  }
+}
+
 void check_images(const Facts& facts, const Recipe& recipe, std::vector<std::string>& violations) {
   for (const Recipe::Image& image : recipe.images) {
     const auto found = std::ranges::find(facts.images, image.stem, &Image::stem);
@@ -198,6 +213,7 @@ Facts inspect(std::string_view library, const Recipe& recipe, const fs::path& cu
                          "\"");
   }
   check_exports(elf, violations);
+  check_constructors(elf, recipe, violations);
   const AskedGlibc asked = check_linkage(
       elf,
       {.cpu = recipe.cpu,

@@ -42,6 +42,10 @@ std::string source_with(const std::string& extra) {
   )" + extra;
 }
 
+constexpr const char* kConstructor =
+    "static volatile int made = 0;\n"
+    "__attribute__((constructor)) static void make() { made = made + 1; }\n";
+
 constexpr const char* kSignature = "scale.run(x: float32 [N], y!: x [N])";
 
 // A package's op, which states this signature.
@@ -184,6 +188,7 @@ TEST_CASE("inspect: each fault is refused by name") {
        "\".visible .entry scale_more(\\n\";",
        {},
        "its images have scale_more (smxx_scale), which kernel_list() does not name"},
+      {"constructor", kConstructor, {}, "runs code of its own when it is loaded (.init_array)"},
       {"signature",
        op_that_states(7),
        {},
@@ -226,6 +231,16 @@ TEST_CASE("inspect: a library that is not what its variant promised is refused")
     const std::string text = refusal(library, recipe);
     CHECK_MESSAGE(text.find(row.refused) != std::string::npos, text);
   }
+}
+
+TEST_CASE("inspect: on CPUs with AMX the SDK has a constructor, and the package none") {
+  const Folder folder;
+  Recipe recipe = good_recipe();
+  recipe.cpu = parse_cpu_level("x86-64-v4-amx").value();
+  CHECK(refusal(folder.link("one", source_with(kConstructor)), recipe) == "accepted");
+  const std::string more = "__attribute__((constructor)) static void more() { made = made + 2; }\n";
+  const fs::path library = folder.link("two", source_with(kConstructor + more));
+  CHECK(refusal(library, recipe).find("(.init_array)") != std::string::npos);
 }
 
 TEST_CASE("inspect: a library without the entry point is refused") {

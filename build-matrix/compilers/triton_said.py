@@ -134,7 +134,11 @@ def advice(said, error, file, job):
             for name, value in form["constants"].items() if value is None]
     if none and "'NoneType'" in said:
         yield (f"In this form None are {', '.join(sorted(none))}, as where a tensor is left out: compute with one only under a "
-               f"condition that this decides, such as \"if {none[0]} is not None:\", or require the tensor, in an op of its own")
+               f"condition that this decides, such as \"if {none[0]} is not None:\" (no \"when\" of package.json takes this form away), "
+               "or require the tensor, in an op of its own")
+    absent = re.search(r"module 'triton\.language(?:\.math)?' has no attribute '(\w+)'", said)
+    if absent and hasattr(importlib.import_module("triton.language.extra.libdevice"), absent[1].replace("libdevice", "tanh")):
+        yield "Functions of libdevice come by \"from triton.language.extra import libdevice\""
     if "as tl.constexpr; it belongs" in said:
         yield ("Where it is no size of a block, but an extent or a stride of the call, take the annotation away, and it is passed "
                "at run time")
@@ -177,12 +181,14 @@ def main():
         file, line = place_of(error, job)
         rest = re.sub("^:[0-9]+", "", said[len(head):]) if line else said[len(head):]
         print(f"triton: {file}{line}{rest}" if said.startswith(head) else said, file=sys.stderr)
-        for each in advice(said, error, file, job):
-            print(each, file=sys.stderr)
+        causes = ""
         cause = getattr(error, "__cause__", None)
         while cause is not None:
-            print(f"{type(cause).__name__}: {cause}", file=sys.stderr)
+            causes += f"{type(cause).__name__}: {cause}\n"
             cause = cause.__cause__
+        print(causes, end="", file=sys.stderr)
+        for each in advice(f"{said}\n{causes}", error, file, job):
+            print(each, file=sys.stderr)
         sys.exit(1)
     check_function(job)
     check_ptx(job)

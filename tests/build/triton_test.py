@@ -192,7 +192,9 @@ class Triton(unittest.TestCase):
              r'neither an argument nor a constant\nWhere it is None in every call, "constants" has \{"bias_ptr": null\}'),
             ("what is None and counted with", {"constants": {"bias_ptr": None}},
              KERNEL.replace(" n,", " n, bias_ptr,").replace("    places", "    bias_ptr += n\n    places"), ONLY,
-             r"double\.py:7: .*\n(.*\n)*In this form None are bias_ptr, .*if bias_ptr is not None"),
+             r"double\.py:7: .*\n(.*\n)*In this form None are bias_ptr, .*if bias_ptr is not None:\" \(no \"when\" of"),
+            ("a function of libdevice", {}, KERNEL.replace("2 * tl", "tl.math.tanh(1.0) * tl"), ONLY,
+             r"no attribute 'tanh'(.*\n)*Functions of libdevice come by"),
             ("what a decorator would choose in place of a default", {"grid": ["N"], "instances": [{"name": "any"}]},
              KERNEL.replace("tl.constexpr)", "tl.constexpr = 64)").replace(
                  "@triton.jit", '@triton.heuristics({"BLOCK": lambda values: 256})\n@triton.jit'), ONLY,

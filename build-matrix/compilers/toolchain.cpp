@@ -28,7 +28,8 @@ namespace fs = std::filesystem;
   throw Error(ErrorCode::kBuild, "find the toolchain: " + what + " is not in " + prefix.string() +
                                      "; run 'ci/toolchains " +
                                      (component.empty() ? "" : component + " ") + prefix.string() +
-                                     "'");
+                                     "' in Kiln's source, or name another folder in "
+                                     "KILN_TOOLCHAINS");
 }
 
 // libnvrtc.so or libnvrtc.so.12, not libnvrtc-builtins.so.12.9 nor libnvrtc.alt.so.12.

@@ -297,7 +297,8 @@ class Triton(unittest.TestCase):
         done = subprocess.run([os.environ["KILN_BIN"] + "/kiln", "build", self.written(), "--toolchains", prefix, "--out",
                                self.work / "out"], capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 15)
-        self.assertIn(f"triton is not in {prefix}; run 'ci/toolchains triton {prefix}'", done.stderr)
+        self.assertIn(f"triton is not in {prefix}; run 'ci/toolchains triton {prefix}' in Kiln's source, or name another folder in "
+                      "KILN_TOOLCHAINS", done.stderr)
 
 
 if __name__ == "__main__":

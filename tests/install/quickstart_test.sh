@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # quickstart TOOLCHAINS: ci/quickstart in a fresh clone, for a user with an empty HOME. It builds, and ends with the
 # example; what it prints is a screen or two; nothing is written outside the clone, which as root a file system that is
-# elsewhere read-only proves. Then a shell that reads build/env has the command, the registry and the trust in it.
+# elsewhere read-only proves. Then a shell that reads build/env has the command, the registry and the trust in it, and
+# outside of the clone what a package's author needs.
 # The compilers for kernels are copied from TOOLCHAINS, where they are pinned the same: nothing is fetched.
 # Exit status 77: they are not there, or this tree is not git's.
 set -euo pipefail
@@ -52,4 +53,10 @@ done
 # shellcheck source=/dev/null
 . build/env
 kiln resolve geglu-mlp@1 --device cpu | grep -q '^> cpu-' || fail "a shell with build/env does not resolve"
+# A package outside of the clone: the compilers, and the prefix in which CMake finds Kiln.
+mkdir "$work/elsewhere"
+cd "$work/elsewhere"
+kiln new row-scale --cpu >/dev/null
+kiln build ./row-scale --here --no-check -q >/dev/null || fail "a shell with build/env does not build a package elsewhere"
+cmake -S row-scale/tests -B build/check >/dev/null || fail "a shell with build/env does not find Kiln for CMake"
 echo "quickstart: $(wc -l <"$work/said") lines, nothing outside of the clone"

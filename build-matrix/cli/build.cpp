@@ -38,13 +38,14 @@ struct BuildRequest {
 std::vector<fs::path> find_folders(const BuildRequest& request) {
   std::vector<fs::path> folders;
   for (const std::string& package : request.packages) {
-    const bool is_path = package.find('/') != std::string::npos;
+    const bool is_path =
+        package.find('/') != std::string::npos || package == "." || package == "..";
     folders.push_back(is_path ? fs::path(package) : request.package_root / package);
     const fs::path document = folders.back() / "package.json";
-    if (!fs::exists(document)) {
-      std::string text = "build " + package + ": there is no " + document.string();
-      text += "; name a folder, as ./" + package + ", or a package in --packages";
-      throw Error(ErrorCode::kNotFound, text);
+    if (!is_path && !fs::exists(document)) {
+      throw Error(ErrorCode::kNotFound, "build " + package + ": there is no " + document.string() +
+                                            "; name a folder, as ./" + package +
+                                            ", or a package in --packages");
     }
   }
   if (!folders.empty()) return folders;
@@ -55,7 +56,8 @@ std::vector<fs::path> find_folders(const BuildRequest& request) {
   }
   if (folders.empty()) {
     throw Error(ErrorCode::kNotFound, "build: no package in " + request.package_root.string() +
-                                          "; run it in the source tree or give --packages");
+                                          "; name a folder, as ./row-scale, run it in the source "
+                                          "tree or give --packages");
   }
   std::sort(folders.begin(), folders.end());
   return folders;

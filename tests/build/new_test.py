@@ -122,6 +122,20 @@ class New(unittest.TestCase):
             self.run_command(os.environ.get("CXX", "c++"), "-std=c++20", "-fsyntax-only", "-Werror", f"-I{name}/include",
                              f"-I{SOURCES}/loader/include", f"{name}/tests/check.cpp")
 
+    def test_it_is_named_by_its_path(self):
+        self.run_command(BIN / "kiln", "new", "row-scale", "--cpu")
+        self.assertIn("there is no ./nothing/package.json; name the folder of a package",
+                      self.run_command(BIN / "kiln", "build", "./nothing", code=4))
+        self.work /= "row-scale"
+        for folder in (".", "./", "../row-scale"):
+            self.assertIn("row-scale@1: ", self.run_command(BIN / "kiln", "build", folder, "--list"))
+        self.assertIn("name a folder, as ./row-scale", self.run_command(BIN / "kiln", "build", code=4))
+
+    def test_its_help_has_its_own_examples(self):
+        for verb in ("new", "pack"):
+            examples = self.run_command(BIN / "kiln", verb, "--help").split("Examples:\n")[1]
+            self.assertRegex(examples, rf"^(  kiln build {verb} .*\n)+$")
+
     def test_the_next_command_can_be_pasted(self):
         (self.work / "my kernels").mkdir()
         said = self.run_command(BIN / "kiln", "new", "my kernels/row-scale", "--cpu")

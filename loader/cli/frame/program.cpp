@@ -114,6 +114,7 @@ void add_verb(CLI::App& root, const Verb& verb, Declared& declared) {
       space == std::string::npos ? root : *root.get_subcommand(words.substr(0, space));
   CLI::App& app = *parent.add_subcommand(
       space == std::string::npos ? words : words.substr(space + 1), verb.summary);
+  app.footer("");  // a command starts with the one that its parent has
   if (verb.is_for_programs) app.group("");
   if (!verb.declare) {
     app.require_subcommand(1);
@@ -171,7 +172,6 @@ class Surface {
           ->group(verb.is_packaged ? kElsewhere : kInSource);
     }
     for (const auto& [app, run] : declared_.runs) add_common(*app, declared_);
-    // Last: a command starts with the footer that its parent has.
     for (CLI::App* group : app_.get_subcommands([](const CLI::App*) { return true; })) {
       if (!shown_commands(*group).empty()) group->footer(first_examples(*group));
     }

@@ -231,6 +231,51 @@ TEST_CASE("kiln doctor: a driver that does not start is a problem with its cure,
   CHECK_CONTAINS(whole, "no problems\nexit 0\n");
 }
 
+TEST_CASE("kiln doctor: a GPU that nobody asks for is no problem; one that is asked for is") {
+  const Scratch scratch;
+  fs::create_directory(scratch / "registry");
+  const std::string none = "KILN_OVERRIDE_CUDA= KILN_OVERRIDE_SM= ";
+  const std::string one = "KILN_OVERRIDE_CUDA=12.4 KILN_OVERRIDE_SM=9.0 ";
+  const std::string hidden = "KILN_OVERRIDE_CUDA=12.4 KILN_OVERRIDE_SM= ";
+  const std::string broken = kCuda + "FAKE_CUDA_GPUS=9.0 FAKE_CUDA_INIT=803 ";
+  struct Case {
+    const char* name;
+    std::string variables;
+    const char* words;
+    const char* says;
+    const char* json;  // how the list of problems begins, without spaces
+  };
+  const std::vector<Case> cases{
+      {"no driver, of the CPU", none, "--device cpu", "no problems\nexit 0\n", "[]"},
+      {"no driver", none, "", "no problems\nexit 0\n", "[]"},
+      {"no driver is a fact", none, "", "note      no NVIDIA driver: only CPU variants fit", "[]"},
+      {"no driver, of a GPU", none, "--device cuda:0",
+       "problem   no NVIDIA driver: only CPU variants fit. For a GPU, install one, or pass the "
+       "GPU into this container.\nexit 2\n",
+       "[\"noNVIDIAdriver"},
+      {"no driver, of a GPU or the CPU", none, "--device cuda:0 --fallback cpu",
+       "no problems\nexit 0\n", "[]"},
+      {"no GPU, of the CPU", hidden, "--device cpu", "no problems\nexit 0\n", "[]"},
+      {"no GPU", hidden, "", "problem   the driver shows no GPU", "[\"thedrivershows"},
+      {"no GPU, of a GPU", hidden, "--device cuda:0", "exit 2\n", "[\"thedrivershows"},
+      {"a GPU", one, "--device cuda:0", "no problems\nexit 0\n", "[]"},
+      {"another GPU", one, "--device cuda:1",
+       "problem   there is no cuda:1: the last one is cuda:0\nexit 2\n", "[\"thereisno"},
+      {"a broken driver, of the CPU", broken, "--device cpu", "no problems\nexit 0\n", "[]"},
+      {"a broken driver", broken, "", "exit 14\n", "[\"theNVIDIAdriveristhere"},
+  };
+  for (const Case& each : cases) {
+    CAPTURE(each.name);
+    const std::string doctor = "env -u CUDA_VISIBLE_DEVICES HOME=" + (scratch / "home").string() +
+                               " KILN_UNSIGNED=/ KILN_REGISTRY=" + (scratch / "registry").string() +
+                               " KILN_CACHE=" + (scratch / "cache").string() + " " +
+                               each.variables + KILN_COMMAND " doctor " + each.words;
+    CHECK_CONTAINS(output_of(doctor + " 2>&1; echo exit $?"), each.says);
+    CHECK_CONTAINS(output_of(doctor + " --json 2>&1 | tr -d '\\n '"),
+                   std::string("\"problems\":") + each.json);
+  }
+}
+
 TEST_CASE("workspace: one primary context is held while it lives, and its own one is waited for") {
   CHECK(run(kCuda + "FAKE_CUDA_GPUS=9.0", "contexts") ==
         "primary: contexts:0 primaries:1 memories:1 hasty:0; "

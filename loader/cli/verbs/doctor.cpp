@@ -44,23 +44,41 @@ struct Findings {
   }
 };
 
-void examine_host(const Host& host, Findings& findings) {
+/// The GPUs, unless the user asks about the CPU. A machine without one is a fact, and a problem for
+/// who asks for one and takes nothing else.
+void examine_gpus(const Host& host, const Request& request, Findings& findings) {
+  const Device device = request.device;
+  if (device.kind == Device::Kind::kCpu) return;
+  const bool is_asked = device.kind == Device::Kind::kCuda && request.fallback.empty();
+  const auto add = [&](const std::string& text) {
+    if (is_asked) return findings.add(Error(ErrorCode::kUsage, text));
+    findings.problems.push_back(text);
+  };
   if (!host.driver_problem.empty()) {
     findings.add(Error(ErrorCode::kDevice,
                        "the NVIDIA driver is there and does not say which GPUs "
                        "it has: " +
                            host.driver_problem));
   } else if (!host.driver) {
-    findings.problems.emplace_back(
-        "no NVIDIA driver: only CPU variants fit. Install one, or pass the GPU into this "
-        "container.");
+    const std::string text =
+        "no NVIDIA driver: only CPU variants fit. For a GPU, install one, or pass the GPU into "
+        "this container.";
+    if (is_asked) return add(text);
+    print("note      %s\n", text.c_str());
   } else if (host.gpus.empty()) {
     const char* visible = environment().get("CUDA_VISIBLE_DEVICES");
-    findings.problems.emplace_back(
-        visible != nullptr ? "the driver shows no GPU and CUDA_VISIBLE_DEVICES is '" +
+    add(visible != nullptr ? "the driver shows no GPU and CUDA_VISIBLE_DEVICES is '" +
                                  std::string(visible) + "': unset it"
                            : std::string("the driver shows no GPU: check 'nvidia-smi -L'"));
+  } else if (is_asked &&
+             std::ranges::find(host.gpus, device.ordinal, &Gpu::ordinal) == host.gpus.end()) {
+    add("there is no " + to_string(device) + ": the last one is " +
+        to_string(Device::cuda(host.gpus.back().ordinal)));
   }
+}
+
+void examine_host(const Host& host, const Request& request, Findings& findings) {
+  examine_gpus(host, request, findings);
   if (!host.glibc) {
     findings.problems.emplace_back("no glibc (musl?): every published variant needs glibc 2.17");
   }
@@ -227,11 +245,12 @@ int run_doctor(const Options& options) {
   const bool is_told =
       std::ranges::find(host.overridden, "KILN_OVERRIDE_SM") != host.overridden.end();
   // NVML may show GPUs on which CUDA does not start, which a kernel would need.
-  if (!host.gpus.empty() && !is_told && host.driver_problem.empty())
+  if (options.request.device.kind != Device::Kind::kCpu && !host.gpus.empty() && !is_told &&
+      host.driver_problem.empty())
     host.driver_problem = start_cuda();
   print("kiln      %s, package ABI %d.%d\n", KILN_VERSION, KILN_ABI_MAJOR, KILN_ABI_MINOR);
   print_host(host);
-  examine_host(host, findings);
+  examine_host(host, options.request, findings);
   const Json registry = examine_registry(options, findings);
   const Json cache = examine_cache(options, findings);
   Json packages = Json::array();
@@ -260,6 +279,7 @@ void doctor(KernelCommand& command) {
   command.takes_cache();
   command.example("", "this machine, its registry and its cache");
   command.example("geglu-mlp@1", "and whether this package loads here");
+  command.example("--device cuda:0", "a GPU that is missing is a problem then");
   command.runs(run_doctor);
 }
 

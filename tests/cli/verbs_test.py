@@ -559,6 +559,15 @@ class Verbs(World):
             self.assertGreater(link.stat().st_size, 60)
         self.assertEqual(sorted(each.name for each in mine.iterdir()), ["bundle", "kiln.json", "lock", "trust"])
 
+    def test_a_name_may_be_as_long_as_names_are(self):
+        name = "n" * os.pathconf(self.project, "PC_NAME_MAX")
+        left = self.project / f".{name[:222]}-1-0123456789abcdef"  # of a writer that was killed
+        left.touch()
+        self.run_command(*clock.later(120, pathlib.Path(KILN).parent), KILN, "lock", "tiny-op@1", "--lock", name)
+        self.assertFalse(left.exists())
+        self.kiln("lock", "--check", "--lock", name)
+        self.run_command(KILN_REGISTRY, "key", name[:-4])
+
     def test_of_projects_that_share_their_kernels_none_loses_what_another_adds(self):
         names = ["alpha", "beta", "gamma", "delta", "acme-op", "tiny-op"]
         self.publish("four/alpha", "four/beta", "four/gamma", "four/delta", "acme")

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <ctime>
 #include <map>
 #include <system_error>
@@ -38,9 +39,15 @@ std::string_view next_step(int error) {
   }
 }
 
+/// What a draft has of `name`: a file's own name may be as long as a name can be.
+std::string_view stem_of(std::string_view name) {
+  constexpr std::size_t kSuffix = 32;  // "-<unique suffix>" has no more
+  return name.substr(0, NAME_MAX - kSuffix);
+}
+
 /// Of `name`, in `folder`, that no other thread or process uses.
 fs::path draft_path(const fs::path& folder, std::string_view name) {
-  return folder / (std::string(name) + "-" + unique_suffix());
+  return folder / (std::string(stem_of(name)) + "-" + unique_suffix());
 }
 
 /// "<name>-<unique suffix>" has `name`; empty of any other.
@@ -190,7 +197,8 @@ void sweep_drafts(const fs::path& folder, std::string_view name) {
   for (fs::directory_iterator each(folder, error), end; !error && each != end;
        each.increment(error)) {
     const std::string file = each->path().filename().string();
-    if (name_of_draft(file) == name && is_left(each->path())) ::unlink(each->path().c_str());
+    if (name_of_draft(file) == stem_of(name) && is_left(each->path()))
+      ::unlink(each->path().c_str());
   }
 }
 

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "attest/statement.hpp"
+#include "base/number.hpp"
 #include "documents/json.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
@@ -97,6 +98,37 @@ Affected find_affected(const fs::path& registry, const Advisory& advisory, const
   }
   affected.manifests = {manifests.begin(), manifests.end()};
   return affected;
+}
+
+std::string find_absent(const fs::path& registry, const Advisory& advisory) {
+  if (advisory.package.empty() && advisory.variants.empty()) return {};
+  bool is_known = true;
+  bool is_there = false;
+  std::set<std::string> variants(advisory.variants.begin(), advisory.variants.end());
+  std::set<std::string> versions;
+  const auto damaged = [&](const auto&...) { is_known = false; };
+  for (const ListedVersion& each : list_registry(registry, damaged)) {
+    versions.insert(trust::target_name(each.name, each.index.version));
+    if (!speaks_of(advisory, each.name, each.index.version)) continue;
+    is_there = true;
+    for (const Variant& variant : each.index.variants) {
+      variants.erase(variant.id);
+      variants.erase(variant.manifest.digest.str());
+    }
+  }
+  const std::optional<ClientView> view = view_as_client(registry);
+  if (view) {
+    for (const auto& [name, target] : view->listed.targets) {
+      const std::size_t slash = name.rfind('/');
+      const int version = parse_version_number(name.substr(slash + 1));  // 0: it is no version
+      if (version == 0 || versions.contains(name)) continue;
+      // Signed, and not in this folder: its variants are not known.
+      if (speaks_of(advisory, name.substr(0, slash), version)) is_known = false;
+    }
+  }
+  if (!is_known) return {};
+  if (!is_there) return scope_of(advisory);
+  return variants.empty() ? std::string() : "variant " + *variants.begin();
 }
 
 }  // namespace kiln::registry

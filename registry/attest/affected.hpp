@@ -39,4 +39,8 @@ struct Affected {
 Affected find_affected(const std::filesystem::path& registry, const Advisory& advisory,
                        const MadeWith& made);
 
+/// What the advisory names of packages, versions and variants that nothing is, in the folder or in
+/// its signed metadata; empty where all is there, and where that cannot be told.
+std::string find_absent(const std::filesystem::path& registry, const Advisory& advisory);
+
 }  // namespace kiln::registry

@@ -131,6 +131,11 @@ int run_publish(AdvisoryWords& words, const RegistryCall& call) {
     advisory.variants = affected.manifests;
     cli::print("%s names %zu variants of %s\n", advisory.id.c_str(), affected.manifests.size(),
                join(affected.versions).c_str());
+  } else if (const std::string absent = find_absent(call.registry, advisory); !absent.empty()) {
+    throw Error(ErrorCode::kNotFound,
+                "advisory publish " + advisory.id + ": " + call.registry + " has no " + absent +
+                    ", so it would speak of nothing; nothing was signed. Check --package, "
+                    "--versions and --variant; 'kiln registry list' says what there is");
   }
   words.signing.request.advisories.push_back(std::move(advisory));
   return sign(words.signing, call);

@@ -171,6 +171,17 @@ class Advisories(World):
         self.advise("KA-3", "--package", "../x", code=USAGE, says="a package's name")
         self.advise("KA-3", "--gpu", "sm_90", code=USAGE, says="two numbers like")
 
+    def test_what_nothing_is_is_not_advised_of(self):
+        self.advise("KA-1", "--package", "fleet-op", "--variant", H100)
+        for words, absent in ((["--package", "flet-op"], "has no flet-op,"), (["--package", "flet-*"], "has no flet-*,"),
+                              (["--package", "fleet-op", "--versions", "9"], "has no fleet-op, version"),
+                              (["--variant", CPU, "--variant", H100.replace("12.9", "12.8")], "has no variant cu12.8-sm_90a"),
+                              (["--variant", "sha256:" + "0" * 64], "has no variant sha256:0")):
+            self.advise("KA-1", "--refuse", *words, code=NOT_FOUND, says=[absent, "nothing was signed"])
+        self.assertEqual(self.listed()["KA-1"]["action"], "warn")
+        shutil.rmtree(self.registry / "tiny-op")  # signed, and in a folder of another publisher
+        self.advise("KA-2", "--package", "tiny-op", "--variant", "cpu-x86-64-v9")
+
     def test_binaries_are_found_by_the_digest_of_a_compiler_in_their_provenance(self):
         self.advise("KA-4", "--compiler-digest", "ab" * 32, code=NOT_FOUND, says="has no provenance here")
         (self.work / "toolchains.lock").write_text(

@@ -661,6 +661,7 @@ class Remedies(World):
         self.shell(re.search("'(kiln registry check)'", done.stderr).group(1), INTEGRITY)
 
     @cures("registry/cli/advisory.cpp: kiln registry sign", "registry/cli/advisory.cpp: kiln registry attest",
+           "registry/cli/advisory.cpp: kiln registry list",
            "registry/trust/sign/plan.cpp: kiln registry advisory list", "loader/cli/verbs/audit.cpp: kiln audit")
     def test_advisories(self):
         done = self.shell("kiln registry advisory list", TRUST)
@@ -669,6 +670,8 @@ class Remedies(World):
         self.shell("kiln registry advisory list")
         keys = f" --key {self.work}/keys/targets --key {self.work}/keys/online"
         self.cured("kiln registry advisory lift KA-9" + keys, NOT_FOUND, "kiln registry advisory list", after=NOT_FOUND)
+        self.cured("kiln registry advisory publish KA-1 --text x --package none" + keys, NOT_FOUND, "kiln registry list",
+                   after=NOT_FOUND)
         find = f"kiln registry advisory publish KA-1 --text x --compiler-digest {'ab' * 32}" + keys
         done = self.shell(find, NOT_FOUND)
         self.assertIn("tiny-op@1 has no provenance here, so it is not named: 'kiln registry attest'", done.stderr)

@@ -92,6 +92,7 @@ class Serve(unittest.TestCase):
                               self.record(), "--source", "https://github.com/acme/kernels", "--commit", "0" * 40,
                               "--builder", "https://ci.example.org/<builder>")
         signing = ("--registry", "registry", "--root", "root.json", "--key", "targets", "--key", "online")
+        self.publish("acme")
         self.registry_command("sign", *signing)
         body = self.get(page)[1].decode()
         self.assertRegex(body, r"names this index; valid until \d{4}-\d\d-\d\dT")
@@ -101,7 +102,7 @@ class Serve(unittest.TestCase):
             self.assertIn(part, body)
         self.registry_command("advisory", "publish", "KA-1", "--text", "wrong <sums>", "--link", "https://example.org/?a&b",
                               "--package", "tiny-op", *signing)
-        self.registry_command("advisory", "publish", "KA-2", "--text", "of another", "--package", "other", *signing)
+        self.registry_command("advisory", "publish", "KA-2", "--text", "of another", "--package", "acme-op", *signing)
         body = self.get(page)[1].decode()
         self.assertIn("Advisory KA-1 warns of tiny-op: wrong &lt;sums&gt; <a href=\"https://example.org/?a&amp;b\">", body)
         self.assertNotIn("KA-2", body)

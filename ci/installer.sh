@@ -21,7 +21,7 @@ version='@VERSION@'
 url=${KILN_DOWNLOAD:-@URL@}
 sums='@SUMS@'
 
-say() { printf 'kiln: %s\n' "$*" >&2; }
+say() { printf 'kiln: %s\n' "$*" >&2 || true; }  # it installs, whether or not anyone reads that
 refuse() { say "$*" "Nothing was installed."; exit 1; }
 lacking() { say "$*" "Nothing was installed."; exit 3; }
 
@@ -48,7 +48,8 @@ architecture() {
   esac
   libc=$(getconf GNU_LIBC_VERSION 2>/dev/null) || lacking "Kiln needs the GNU C library; this system has another one, such as musl."
   libc=${libc#glibc }
-  [ "${libc%%.*}" -gt 2 ] || [ "${libc#*.}" -ge 28 ] || lacking "Kiln needs glibc 2.28 or later; this is $libc."
+  minor=${libc#*.}  # of 2.40.9000, too, as distributions under way have it
+  [ "${libc%%.*}" -gt 2 ] || [ "${minor%%.*}" -ge 28 ] || lacking "Kiln needs glibc 2.28 or later; this is $libc."
   printf '%s' "$machine"
 }
 
@@ -95,6 +96,7 @@ main() {
     *) prefix=$PWD/$prefix ;;
   esac
   machine=$(architecture)
+  [ ! -d "$PWD/$url" ] || url=$PWD/$url
   case $url in
     /*) downloader='cp' ;;
     *) downloader=$(tool curl wget) ;;

@@ -140,10 +140,11 @@ class InstallerTest(unittest.TestCase):
         folder = self.work / "a folder"
         self.release.rename(folder)
         path = self.tools("curl", "wget")
-        code, said = self.install("--kernels", KILN_DOWNLOAD=str(folder), path=path)
-        self.assertEqual(code, 0, said)
-        self.assertTrue((self.home / ".local/opt/kiln-1.2.3/share/kiln/registry.root.json").exists())
-        shutil.rmtree(self.home / ".local")
+        for named in (str(folder), folder.name):
+            code, said = self.install("--kernels", KILN_DOWNLOAD=named, path=path)
+            self.assertEqual(code, 0, said)
+            self.assertTrue((self.home / ".local/opt/kiln-1.2.3/share/kiln/registry.root.json").exists())
+            shutil.rmtree(self.home / ".local")
         (folder / TAR).write_bytes((folder / TAR).read_bytes() + b"x")
         self.refused(REFUSED, "is not the file of this release", KILN_DOWNLOAD=str(folder), path=path)
         (folder / TAR).unlink()
@@ -204,6 +205,16 @@ class InstallerTest(unittest.TestCase):
         self.fake("uname", f"[ $1 = -m ] && echo {MACHINE} || echo Linux")
         self.refused(LACKING, "2.28 or later; this is 2.27", path=self.fake("getconf", "echo glibc 2.27"))
         self.refused(LACKING, "such as musl", path=self.fake("getconf", "exit 1"))
+        code, said = self.install(path=self.fake("getconf", "echo glibc 2.40.9000"))  # of a distribution under way
+        self.assertEqual((code, "9000" in said), (0, False), said)
+
+    def test_nobody_who_reads_what_it_says(self):
+        for where in ("2>&-", "2>/dev/full", "2>&1 | head -n 1"):
+            done = subprocess.run(["/bin/sh", "-c", f'/bin/sh "$0" {where}', self.script], check=False, capture_output=True,
+                                  env={"HOME": str(self.home), "PATH": os.environ["PATH"]})
+            self.assertEqual(done.returncode, 0, where)
+            self.assertTrue((self.home / ".local/bin/kiln").exists(), where)
+            shutil.rmtree(self.home / ".local")
 
     def test_a_command_that_does_not_run(self):
         self.pack(TAR, f"kiln-1.2.3-linux-{MACHINE}", {"bin/kiln": "#!/bin/sh\nexit 1\n"})

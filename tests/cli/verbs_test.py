@@ -364,7 +364,7 @@ class Verbs(World):
         self.kiln("list", says='taken back: "wrong sums"')
         self.assertEqual(self.document("search", "tiny")["packages"][0]["version"], 1)
         self.kiln("info", "tiny-op", says="tiny-op@1  from")
-        self.kiln("install", "tiny-op", code=USAGE, says="Run: kiln install tiny-op@1")
+        self.kiln("install", "tiny-op", code=USAGE, says="Write it as tiny-op@1")
         self.assertEqual(self.document("update")["differences"], ["tiny-op: version 2 -> 1"])
         self.kiln("add", "tiny-op", says="kiln.lock holds")
         self.sign_again("yank", "tiny-op@1", "--reason", "slow")
@@ -558,6 +558,12 @@ class Verbs(World):
             self.assertTrue(link.is_symlink(), link)
             self.assertGreater(link.stat().st_size, 60)
         self.assertEqual(sorted(each.name for each in mine.iterdir()), ["bundle", "kiln.json", "lock", "trust"])
+
+    def test_a_version_that_is_missing_is_named_for_the_word_that_lacks_it(self):
+        words = ["diff", "tiny-op", "tiny-op@1", "--documents", "--registry", self.registry]
+        del self.environment["KILN_REGISTRY"]
+        said = self.run_command(KILN, *words, code=USAGE).stderr
+        self.kiln(*[re.search("Write it as (.*)", said)[1] if each == "tiny-op" else each for each in words])
 
     def test_a_name_may_be_as_long_as_names_are(self):
         name = "n" * os.pathconf(self.project, "PC_NAME_MAX")

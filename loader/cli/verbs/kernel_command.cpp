@@ -82,7 +82,7 @@ Request Options::request_for(const Spec& spec) const {
     const std::vector<int> versions = catalog.known_versions();
     throw Error(ErrorCode::kUsage,
                 "find " + spec.name + ": no version is named; published: " + listed(versions) +
-                    ". Run: " + command + " " + label(spec.name, catalog.newest_version()));
+                    ". Write it as " + label(spec.name, catalog.newest_version()));
   }
   return result;
 }

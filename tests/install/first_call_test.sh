@@ -9,7 +9,7 @@ trap 'rm -rf "$work"' EXIT
 mkdir "$work/it's" "$work/stubs" "$work/temporary"
 clone="$work/it's/clone"
 mkdir "$clone"
-git -C "$source" ls-files -z -- ci packages/*/package.json 'packages/gated-mlp/*.py' CMake* docs/MACHINES.md '*.hpp' |
+git -C "$source" ls-files -z -- ci 'packages/*/package.json' 'packages/gated-mlp/*.py' 'CMake*' docs/MACHINES.md tests/install/systems.py '*.hpp' |
   tar -C "$source" --null --files-from=- -cf - | tar -C "$clone" -xf -
 cd "$clone"
 git init -q
@@ -45,6 +45,9 @@ mkdir "$work/few"
 for tool in bash dirname clang-format; do ln -s "$(PATH=$work/stubs:$PATH command -v $tool)" "$work/few/"; done
 says 2 'no run-clang-tidy; run ci/setup test' env PATH="$work/few" ci/lint
 
+says 1 'has no packages to test: run ci/package first' ci/package --test
+says 1 'has no packages for this machine. Run ci/package' tests/install/systems.py "$work/few"
+says 2 'wheels is none of debs, tar, wheel, container' tests/install/systems.py "$work/few" --ways debs,wheels
 says 2 'usage: ci/fuzz' ci/fuzz --preset
 says 2 'wants a folder that kiln build wrote, and nothing is none' ci/reproducible --against
 says 2 'and nowhere is none' ci/reproducible --against nowhere rms-norm

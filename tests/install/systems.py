@@ -344,6 +344,11 @@ def main():
     parser.add_argument("--ways", default=",".join([*WAYS, "container"]))
     parser.add_argument("--record", action="store_true")
     options = parser.parse_args()
+    for way in options.ways.split(","):
+        if way not in (*WAYS, "container"):
+            parser.error(f"--ways: {way} is none of {', '.join([*WAYS, 'container'])}")
+    if not list(options.packages.glob("*-linux-x86_64.tar.gz")):
+        sys.exit(f"systems: {options.packages} has no packages for this machine. Run ci/package")
     if os.geteuid() != 0:
         sys.exit("systems: chroot wants root")
     if not (options.registry / "geglu-mlp").is_dir():

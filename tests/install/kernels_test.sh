@@ -114,4 +114,5 @@ unset KILN_REGISTRY
 chmod 0666 /etc/kiln/config.json
 if "$bin/kiln" doctor >said 2>&1; then fail "settings that everyone may write count"; fi
 grep -q '/etc/kiln/config.json' said || fail "it does not say which file: $(cat said)"
+if grep -q KILN_CONFIG said; then fail "it names a variable that does not cure it: $(cat said)"; fi
 echo "kernels: installed without settings; the order of the registries holds"

@@ -71,6 +71,15 @@ TEST_CASE("settings: a user's file is read over the administrator's, and lifts n
         "https://b");
 }
 
+TEST_CASE("settings: no variable names a file in the place of an administrator's") {
+  const std::string users = error_of([] { parse_settings("{", "/home/me/config.json"); }).what();
+  CHECK_CONTAINS(users, ". Correct the file, or name another in KILN_CONFIG");
+  const std::string machines =
+      error_of([] { parse_settings("{", "/etc/kiln/config.json"); }).what();
+  CHECK_CONTAINS(machines, ". It counts for all users of this machine: have its administrator");
+  CHECK(machines.find("KILN_CONFIG") == std::string::npos);
+}
+
 TEST_CASE("settings: what is wrong is refused with its place") {
   struct Case {
     const char* text;

@@ -28,10 +28,15 @@ constexpr std::string_view kSettingsSchema = "kiln.settings/1";
 /// An administrator's, for all users of the machine.
 constexpr const char* kSystemSettings = "/etc/kiln/config.json";
 
-/// `found`: "<the file>: <what is wrong with it>".
+/// `found`: "<the file>: <what is wrong with it>". No user's file stands in an administrator's
+/// place.
 [[noreturn]] void fail_settings(const std::string& found) {
+  const bool is_users = !found.starts_with(std::string(kSystemSettings) + ":");
   throw Error(ErrorCode::kUsage,
-              "read settings " + found + ". Correct the file, or name another in KILN_CONFIG");
+              "read settings " + found +
+                  (is_users ? ". Correct the file, or name another in KILN_CONFIG"
+                            : ". It counts for all users of this machine: have its administrator "
+                              "correct it, or remove it"));
 }
 
 std::vector<std::string> strings_of(const JsonView& array) {
@@ -124,8 +129,9 @@ Settings read_settings(const std::filesystem::path& path, bool is_named, Setting
   }
   if (!file.problem.empty()) return settings;
   if (const auto doubt = doubt_about_file(path, "KILN_CONFIG")) {
-    throw Error(ErrorCode::kUsage, "read settings " + doubt->at.string() + ": " + doubt->why +
-                                       ". " + doubt->next_step);
+    const std::string found = doubt->at.string() + ": " + doubt->why;
+    if (path == kSystemSettings) fail_settings(found);
+    throw Error(ErrorCode::kUsage, "read settings " + found + ". " + doubt->next_step);
   }
   return parse_settings(file.text, path.string(), std::move(settings));
 }

@@ -229,6 +229,8 @@ class Verbs(World):
             more = [] if words[0] == "publish" else ["--registry", self.registry]
             self.run_command(KILN_REGISTRY, *words, *more, code=USAGE, says="it is a file, expected a folder. Name another path")
         self.run_command(KILN_REGISTRY, "key", "", code=USAGE, says="file: found an empty word, expected a value")
+        for words in (["lock", "tiny-op@1", "--lock"], ["bundle", "create", "tiny-op@1", "--device", "cpu", "-o"]):
+            self.kiln(*words, "/dev/stdout", code=USAGE, says="write /dev/stdout: it is a pipe or a device, expected a file")
 
     def test_a_folder_in_the_place_of_a_blob_is_one_problem_of_a_check(self):
         [first, second, *_] = sorted((self.registry / "tiny-op/blobs/sha256").iterdir())

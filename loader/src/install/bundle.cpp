@@ -207,7 +207,7 @@ void write_tar(const Draft& draft, const Cache& cache, const Contents& contents)
 std::vector<BundledKernel> create_bundle(const std::vector<BundlePart>& parts,
                                          const fs::path& file) {
   if (parts.empty()) throw Error(ErrorCode::kUsage, "bundle: no package is named");
-  const fs::path target = followed(file);
+  const fs::path target = followed_to_write(file);
   check_replaceable(target);
   const Cache cache(parts.front().request.cache, parts.front().request.stop);
   const FileLock used = cache.use_to_write();

@@ -72,7 +72,7 @@ void write_lockfile(const fs::path& file, const Lockfile& lock) {
 }
 
 LockfileUpdate update_lockfile(const fs::path& file, const LockfileEdit& edit) {
-  const fs::path target = followed(file);
+  const fs::path target = edit.write ? followed_to_write(file) : followed(file);
   std::vector<FileLock> alone;
   if (edit.write) {
     std::vector<fs::path> files = {target};

@@ -104,6 +104,17 @@ fs::path followed(const fs::path& file) {
   return target;  // where this look failed, the open says why
 }
 
+fs::path followed_to_write(const fs::path& file) {
+  fs::path target = followed(file);
+  struct stat status {};  // behind /dev/stdout may be "pipe:[7]", which is no path
+  if (::stat(file.c_str(), &status) == 0 && ::lstat(target.c_str(), &status) != 0) {
+    throw Error(ErrorCode::kUsage, "write " + file.string() +
+                                       ": it is a pipe or a device, expected a file. Name another "
+                                       "path");
+  }
+  return target;
+}
+
 void stream_file(const fs::path& path, const Sink& sink) {
   const NamedFile opened = open_named_file(path, Pipes::kRead);
   if (opened.error == EISDIR || (opened.error == 0 && !opened.problem.empty())) {
@@ -220,7 +231,7 @@ void publish_bytes(const fs::path& folder, const fs::path& to, std::string_view 
 }
 
 void replace_file(const fs::path& file, std::string_view bytes, mode_t mode) {
-  const fs::path target = followed(file);
+  const fs::path target = followed_to_write(file);
   const std::string name = "." + target.filename().string();
   sweep_drafts(target.parent_path(), name);
   Draft draft(target.parent_path(), name, mode);

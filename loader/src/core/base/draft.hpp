@@ -32,6 +32,8 @@ std::filesystem::path absolute_path(const std::filesystem::path& path);
 /// The file behind symbolic links, absolute. A link to what does not exist is followed, too. What a
 /// user keeps elsewhere, and links to, is replaced there: the link stays.
 std::filesystem::path followed(const std::filesystem::path& file);
+/// The same of a file to be replaced: kUsage for what only the kernel has behind a link.
+std::filesystem::path followed_to_write(const std::filesystem::path& file);
 
 /// Calls `sink` with the file's bytes, piece by piece. kUsage for what open_named_file refuses.
 void stream_file(const std::filesystem::path& path, const Sink& sink);

@@ -31,18 +31,17 @@ struct Float8 {
   uint8_t bits;
 };
 struct Float8Values {
-  Float8Values() {
+  constexpr Float8Values() : of{} {
     for (int code = 0; code < 256; ++code) {
       const int exponent = code >> 3 & 15;
-      const int mantissa = code & 7;
-      const float size = exponent == 0 ? ldexpf(static_cast<float>(mantissa), -9)
-                                       : ldexpf(static_cast<float>(8 + mantissa), exponent - 10);
-      of[code] = (code & 127) == 127 ? NAN : code < 128 ? size : -size;
+      const int steps = exponent == 0 ? code & 7 : (8 + (code & 7)) << (exponent - 1);
+      const float size = static_cast<float>(steps) / 512;
+      of[code] = (code & 127) == 127 ? __builtin_nanf("") : code < 128 ? size : -size;
     }
   }
   float of[256];
 };
-const Float8Values kFloat8Values;
+constexpr Float8Values kFloat8Values;
 float load(Float8 value) {
   return kFloat8Values.of[value.bits];
 }

@@ -304,6 +304,7 @@ void check_all(Check& check, DType dtype, bool float8, bool light) {
   }
   Moe(check, {dtype, float8, 5, 64, 32, 1, 1}).run();
   Moe(check, {dtype, float8, 5, 64, 32, 3, 0}).run();
+  Moe(check, {dtype, float8, 40, 64, 32, 0, 2, Router::kOne}).run();  // each choice is -1
   Moe(check, {dtype, float8, 9, 0, 32, 3, 2}).run();
   Moe(check, {dtype, float8, 9, 64, 0, 3, 2}).run();
   if (!float8) Moe(check, {dtype, false, 20, 64, 48, 4, 1}).run_with_nans();

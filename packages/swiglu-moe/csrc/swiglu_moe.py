@@ -58,11 +58,12 @@ def place_of(tiles, columns, GROUP: tl.constexpr):
 @triton.jit
 def rounded(values):
     """Rows of 128 columns as float8_e4m3fn, and what they are divided by: the least power of two, at least 2^-100, that
-    brings them to 448 or below."""
-    most = tl.max(tl.abs(values), axis=1).to(tl.int32, bitcast=True)
+    brings them to 448 or below; NaN where one of them is not finite."""
+    most = tl.max(values.to(tl.int32, bitcast=True) & 0x7FFFFFFF, axis=1)
     exponent = tl.maximum((most + 0x1FFFFF >> 23) - 8, 27)  # of most / 448, rounded up: 448 is 1.75 times 2^8
     by = (254 - exponent << 23).to(tl.float32, bitcast=True)
-    return (values * by[:, None]).to(tl.float8e4nv), (exponent << 23).to(tl.float32, bitcast=True)
+    scale = tl.where(most < 0x7F800000, exponent << 23, 0x7FC00000).to(tl.float32, bitcast=True)
+    return (values * by[:, None]).to(tl.float8e4nv), scale
 
 
 @triton.jit

@@ -45,6 +45,13 @@ def sort_slots(experts_ptr, order_ptr, tiles_ptr, slots, tiles, BLOCK_M: tl.cons
 
 
 @triton.jit
+def tile_at(tiles_ptr, tile):
+    """Expert, first place in the order, and rows: 0 of a tile that is not needed."""
+    place = tiles_ptr + 3 * tile
+    return tl.load(place).to(tl.int64), tl.load(place + 1).to(tl.int64), tl.load(place + 2)
+
+
+@triton.jit
 def place_of(tiles, columns, GROUP: tl.constexpr):
     """Tile and block of columns of this program. GROUP tiles take a block of columns after another, so that their rows
     and its weights come from the L2 cache."""
@@ -84,14 +91,11 @@ def gated(x_ptr, x_scales_ptr, weights_ptr, weights_scales_ptr, order_ptr, tiles
           GROUP: tl.constexpr):
     """A tile's rows of silu(x gate^T) * (x up^T), in the order of the slots."""
     tile, block = place_of(tiles, tl.cdiv(hidden, BLOCK_N), GROUP)
-    rows = tl.load(tiles_ptr + 3 * tile + 2)
+    expert, first, rows = tile_at(tiles_ptr, tile)
     if rows == 0:
         return
-    expert = tl.load(tiles_ptr + 3 * tile).to(tl.int64)
-    first = tl.load(tiles_ptr + 3 * tile + 1).to(tl.int64)
-    m = tl.arange(0, BLOCK_M)
+    m, k = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_K)
     n = block * BLOCK_N + tl.arange(0, BLOCK_N)
-    k = tl.arange(0, BLOCK_K)
     is_row = m < rows
     is_column = (n < hidden)[None, :]
     token = (tl.load(order_ptr + first + m, mask=is_row, other=0) // top).to(tl.int64)
@@ -134,14 +138,11 @@ def down(hidden_ptr, hidden_scales_ptr, weights_ptr, weights_scales_ptr, factors
          GROUP: tl.constexpr):
     """A tile's rows times down^T and the slot's factor, each to the place of its slot."""
     tile, block = place_of(tiles, tl.cdiv(width, BLOCK_N), GROUP)
-    rows = tl.load(tiles_ptr + 3 * tile + 2)
+    expert, first, rows = tile_at(tiles_ptr, tile)
     if rows == 0:
         return
-    expert = tl.load(tiles_ptr + 3 * tile).to(tl.int64)
-    first = tl.load(tiles_ptr + 3 * tile + 1).to(tl.int64)
-    m = tl.arange(0, BLOCK_M)
+    m, k = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_K)
     n = block * BLOCK_N + tl.arange(0, BLOCK_N)
-    k = tl.arange(0, BLOCK_K)
     is_row = m < rows
     is_column = (n < width)[None, :]
     slot = tl.load(order_ptr + first + m, mask=is_row, other=0).to(tl.int64)

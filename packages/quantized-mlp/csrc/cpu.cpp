@@ -198,8 +198,7 @@ inline void multiply_tile(const Matrix& matrix, int64_t row_tile, int64_t tile,
       multiply_line<kCodes>(codes + row * kLineBytes, x, group, total[row]);
     } else if constexpr (kCodes == Codes::kE4m3) {
       for (int half = 0; half < 2; ++half) {
-        multiply_e4m3_line(codes + half * kStepBytes, row, x,
-                           group.scale[half], total[row][half]);
+        multiply_e4m3_line(codes + half * kStepBytes, row, x, group.scale[half], total[row][half]);
       }
     } else {
       multiply_line<kCodes>(codes + row * kLineBytes, x, group, total[row]);

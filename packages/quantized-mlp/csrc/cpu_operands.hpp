@@ -110,7 +110,8 @@ struct PairPlaces {
     for (int step = 0; step < 2; ++step) {
       for (int swizzle = 0; swizzle < kGroupRows / 2; ++swizzle) {
         for (int c = 0; c < kPairs; ++c) {
-          of[step][swizzle][c] = c % 2 * kPairs + e4m3_swizzled(2 * swizzle, c / 4) * 4 + step * 2 + c % 4 / 2;
+          of[step][swizzle][c] =
+              c % 2 * kPairs + e4m3_swizzled(2 * swizzle, c / 4) * 4 + step * 2 + c % 4 / 2;
         }
       }
     }

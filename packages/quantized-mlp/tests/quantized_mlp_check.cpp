@@ -476,8 +476,8 @@ void check_deep(Check& check) {
   }
 }
 
-/// Weights so large that a GPU's kernels for many tokens, where it has some, begin earlier: the rows
-/// that they give are bit by bit those of a call with more, and else those of decode.
+/// Weights so large that a GPU's kernels for many tokens, where it has some, begin earlier: the
+/// rows that they give are bit by bit those of a call with more, and else those of decode.
 void check_large(Check& check) {
   constexpr std::int64_t kWidth = 512, kHidden = 62528;
   const kiln::Device device = check.kernel().device();

@@ -260,7 +260,7 @@ TEST_CASE("kiln doctor: a GPU that nobody asks for is no problem; one that is as
       {"no GPU, of a GPU", hidden, "--device cuda:0", "exit 2\n", "[\"thedrivershows"},
       {"a GPU", one, "--device cuda:0", "no problems\nexit 0\n", "[]"},
       {"another GPU", one, "--device cuda:1",
-       "problem   there is no cuda:1: the last one is cuda:0\nexit 2\n", "[\"thereisno"},
+       "problem   there is no cuda:1: name one up to cuda:0 in --device\nexit 2\n", "[\"thereisno"},
       {"a broken driver, of the CPU", broken, "--device cpu", "no problems\nexit 0\n", "[]"},
       {"a broken driver", broken, "", "exit 14\n", "[\"theNVIDIAdriveristhere"},
   };

@@ -21,10 +21,9 @@ class Figures(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
-        for path in ("README.md", "docs", "ci/toolchains.lock", "ci/quickstart", "ci/results", "packages/geglu-mlp/bench/results",
-                     "packages/swiglu-mlp/bench/results", "packages/attention/bench/results", "packages/layer-norm/bench/results",
-                     "packages/rms-norm/bench/results", "packages/quantized-mlp/bench/results", "loader/bench/results",
-                     "tests/http/results", "tests/trust/results"):
+        for path in ("README.md", "docs", "ci/toolchains.lock", "ci/quickstart", "ci/results", "loader/bench/results",
+                     "tests/http/results", "tests/trust/results",
+                     *(each.relative_to(SOURCE) for each in SOURCE.glob("packages/*/bench/results"))):
             copy = self.root / path
             copy.parent.mkdir(parents=True, exist_ok=True)
             subprocess.run(["cp", "-r", SOURCE / path, copy], check=True)

@@ -72,8 +72,8 @@ void examine_gpus(const Host& host, const Request& request, Findings& findings) 
                            : std::string("the driver shows no GPU: check 'nvidia-smi -L'"));
   } else if (is_asked &&
              std::ranges::find(host.gpus, device.ordinal, &Gpu::ordinal) == host.gpus.end()) {
-    add("there is no " + to_string(device) + ": the last one is " +
-        to_string(Device::cuda(host.gpus.back().ordinal)));
+    add("there is no " + to_string(device) + ": name one up to " +
+        to_string(Device::cuda(host.gpus.back().ordinal)) + " in --device");
   }
 }
 

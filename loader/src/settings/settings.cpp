@@ -28,15 +28,15 @@ constexpr std::string_view kSettingsSchema = "kiln.settings/1";
 /// An administrator's, for all users of the machine.
 constexpr const char* kSystemSettings = "/etc/kiln/config.json";
 
-/// `found`: "<the file>: <what is wrong with it>". No user's file stands in an administrator's
-/// place.
-[[noreturn]] void fail_settings(const std::string& found) {
-  const bool is_users = !found.starts_with(std::string(kSystemSettings) + ":");
+/// `found`: "<a path>: <what is wrong with it>", of this file. No user's file stands in an
+/// administrator's place.
+[[noreturn]] void fail_settings(const std::filesystem::path& file, const std::string& found) {
   throw Error(ErrorCode::kUsage,
               "read settings " + found +
-                  (is_users ? ". Correct the file, or name another in KILN_CONFIG"
-                            : ". It counts for all users of this machine: have its administrator "
-                              "correct it, or remove it"));
+                  (file == kSystemSettings
+                       ? ". It counts for all users of this machine: have its administrator "
+                         "correct it, or remove it"
+                       : ". Correct the file, or name another in KILN_CONFIG"));
 }
 
 std::vector<std::string> strings_of(const JsonView& array) {
@@ -125,12 +125,12 @@ Settings read_settings(const std::filesystem::path& path, bool is_named, Setting
                                        "another in KILN_CONFIG");
   }
   if (!file.problem.empty() && !file.absent) {
-    fail_settings(path.string() + ": " + file.problem);
+    fail_settings(path, path.string() + ": " + file.problem);
   }
   if (!file.problem.empty()) return settings;
   if (const auto doubt = doubt_about_file(path, "KILN_CONFIG")) {
     const std::string found = doubt->at.string() + ": " + doubt->why;
-    if (path == kSystemSettings) fail_settings(found);
+    if (path == kSystemSettings) fail_settings(path, found);
     throw Error(ErrorCode::kUsage, "read settings " + found + ". " + doubt->next_step);
   }
   return parse_settings(file.text, path.string(), std::move(settings));
@@ -238,7 +238,7 @@ Settings parse_settings(std::string_view text, const std::string& path, Settings
     if (root.has("network")) settings.limits = parse_limits(root.at("network"), settings.limits);
     return settings;
   } catch (const Error& error) {
-    fail_settings(error.what());
+    fail_settings(path, error.what());
   }
 }
 

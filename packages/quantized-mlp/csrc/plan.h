@@ -43,14 +43,13 @@ struct ProductPlan {
   int splits;
 };
 
-// Up to here decode, whose blocks of 16 tokens read the same weights, most of them from the L2
-// cache, is faster than tiles of 64 tokens: measured on an H200 at 13 widths of 12M to 235M weights
-// a matrix.
+// Up to so many tokens go to decode, whose blocks of 16 read the same weights, most of them from
+// the L2 cache; NOTES.md has the times. `weights`: of one matrix.
 inline int64_t most_decoded(Road many, bool is_e4m3, int64_t weights) {
   constexpr int64_t kLarge = 32'000'000;
   const int64_t most = many == Road::kWide8 ? 16 : 32;
-  const bool halves = many == Road::kWide8 || (many == Road::kWide && !is_e4m3);
-  return halves && weights >= kLarge ? most / 2 : most;
+  const bool ends_early = many == Road::kWide8 || (many == Road::kWide && !is_e4m3);
+  return ends_early && weights >= kLarge ? most / 2 : most;
 }
 
 // Blocks of tokens of a CTA: two where they take less time, by waves of CTAs, of which one with a

@@ -5,8 +5,8 @@
     bench/experts.py --out bench/results/<gpu>.json --commit <commit>
 
 grouped_mm: the slots sorted, torch._grouped_mm, silu and a product, torch._grouped_mm, the sums; as transformers has
-it. loop: a product for each expert that was chosen, which no CUDA graph can hold: timed with its host. read: a copy of as many
-bytes as the chosen experts' weights have, half read and half written. Four routers' choices take turns. How:
+it. loop: a product for each expert that was chosen, which no CUDA graph can hold: timed with its host. copy: of as many bytes
+as the chosen experts' weights have, half read and half written. Four routers' choices take turns. How:
 packages/rows/bench/timing.py.
 """
 import pathlib
@@ -109,7 +109,7 @@ def main():
         for float8 in (False, True):
             for tokens in TOKENS:
                 with timing.own_stream():
-                    results.add(f"{model}{', FP8' if float8 else ''}, {tokens} token{"s" * (tokens > 1)}",
+                    results.add(f"{model}{', FP8' if float8 else ''}, {tokens} token{'s' * (tokens > 1)}",
                                 **measure(kernel, model, tokens, float8))
                 torch.cuda.empty_cache()
 

@@ -268,15 +268,15 @@ void compute(const Call& call, const Weights& gate_up, const Weights& down) {
     }
   });
   rows::for_each(call.M, call.M * call.K * call.D, threads, [&](int64_t m) {
-    T* const to = row<T>(call.y, m);
-    for (int64_t n = 0; n < call.D; ++n) {
-      float sum = 0;
-      for (int64_t slot = m * call.K; slot < (m + 1) * call.K; ++slot) {
-        const int64_t expert = expert_of(call, slot);
-        if (expert >= 0 && expert < call.E) sum += parts[slot * call.D + n];
-      }
-      store(&to[n], sum);
+    float* const sums = x + m * call.D;  // nothing reads this row of x again
+    for (int64_t n = 0; n < call.D; ++n) sums[n] = 0;
+    for (int64_t slot = m * call.K; slot < (m + 1) * call.K; ++slot) {
+      const int64_t expert = expert_of(call, slot);
+      if (expert < 0 || expert >= call.E) continue;
+      for (int64_t n = 0; n < call.D; ++n) sums[n] += parts[slot * call.D + n];
     }
+    T* const to = row<T>(call.y, m);
+    for (int64_t n = 0; n < call.D; ++n) store(&to[n], sums[n]);
   });
 }
 

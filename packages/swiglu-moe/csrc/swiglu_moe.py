@@ -104,6 +104,7 @@ def gated(x_ptr, x_scales_ptr, weights_ptr, weights_scales_ptr, order_ptr, tiles
     up = gate + hidden.to(tl.int64) * depth
     blocks = tl.cdiv(depth, 128)
     row_blocks = tl.cdiv(hidden, 128)
+    tl.static_assert(x_scales_ptr is None or BLOCK_N == 128 and BLOCK_K == 128)  # a scale for each
     of_gate = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     of_up = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, depth, BLOCK_K):
@@ -149,6 +150,7 @@ def down(hidden_ptr, hidden_scales_ptr, weights_ptr, weights_scales_ptr, factors
     left = hidden_ptr + (first + m)[:, None] * hidden + k[None, :]
     right = weights_ptr + (expert * width + n)[None, :] * hidden + k[:, None]
     blocks = tl.cdiv(hidden, 128)
+    tl.static_assert(hidden_scales_ptr is None or BLOCK_N == 128 and BLOCK_K == 128)  # a scale for each
     sums = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, hidden, BLOCK_K):
         inside = k < hidden - start

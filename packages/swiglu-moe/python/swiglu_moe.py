@@ -65,13 +65,16 @@ class _SwigluMoe(layer.Differentiable):
 _swiglu_moe = _SwigluMoe()
 
 
+def _rows(tensor: Tensor) -> Tensor:
+    """[..., N] as [M, N], whatever extents are 0."""
+    return tensor.unsqueeze(0) if tensor.dim() == 1 else tensor.flatten(0, -2)
+
+
 def _call(key: str, x: Tensor, experts: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
-    rows = x.reshape(-1, x.shape[-1])
+    rows = _rows(x)
     if rows.stride(-1) != 1:
         rows = rows.contiguous()
-    choices = experts.shape[-1]
-    return _swiglu_moe((rows, experts.reshape(-1, choices).contiguous(),
-                        weights.reshape(-1, choices).float().contiguous(), gate_up.contiguous(), down.contiguous()),
+    return _swiglu_moe((rows, _rows(experts).contiguous(), _rows(weights).float().contiguous(), gate_up, down),
                        key)[0].reshape(x.shape)
 
 
@@ -105,9 +108,7 @@ class SwigluMoe(layer.Layer):
 
     def reference(self, x: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
         """The same by PyTorch's operators; what the layer computes while disabled."""
-        choices = experts.shape[-1]
-        return _by_pytorch(x.reshape(-1, x.shape[-1]), experts.reshape(-1, choices), weights.reshape(-1, choices),
-                           self.gate_up, self.down).reshape(x.shape)
+        return _by_pytorch(_rows(x), _rows(experts), _rows(weights), self.gate_up, self.down).reshape(x.shape)
 
     def extra_repr(self) -> str:
         count, width, hidden = self.down.shape
@@ -120,7 +121,7 @@ _told: set[str] = set()
 def experts_forward(module: nn.Module, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
     """For transformers' ALL_EXPERTS_FUNCTIONS. Experts of another kind, and calls that need a gradient or that somebody
     follows, get transformers' "grouped_mm", and a FallbackWarning once for each reason."""
-    why = _why_not(module, hidden_states)
+    why = _why_not(module, hidden_states, top_k_weights)
     if why == "" and layer.enabled():
         why = layer.why_pytorch(hidden_states, top_k_index, top_k_weights, module.gate_up_proj, module.down_proj)
     if why != "" or not layer.enabled():
@@ -132,7 +133,7 @@ def experts_forward(module: nn.Module, hidden_states: Tensor, top_k_index: Tenso
                  module.gate_up_proj, module.down_proj)
 
 
-def _why_not(module: nn.Module, x: Tensor) -> str:
+def _why_not(module: nn.Module, x: Tensor, weights: Tensor) -> str:
     """Why this package cannot compute these experts; "": it can."""
     wanted = {"has_gate": True, "has_bias": False, "is_transposed": False, "is_concatenated": True,
               "has_post_expert_norm": False}
@@ -145,6 +146,8 @@ def _why_not(module: nn.Module, x: Tensor) -> str:
         return "it has a gate of its own"
     if x.dtype not in _DTYPES or module.gate_up_proj.dtype != x.dtype or module.down_proj.dtype != x.dtype:
         return f"x is {str(x.dtype)[6:]}, its weights {str(module.gate_up_proj.dtype)[6:]}; expected bfloat16 or float16"
-    if torch.is_grad_enabled() and any(t.requires_grad for t in (x, module.gate_up_proj, module.down_proj)):
+    if not (module.gate_up_proj.is_contiguous() and module.down_proj.is_contiguous()):
+        return "its weights have gaps or another order"
+    if torch.is_grad_enabled() and any(t.requires_grad for t in (x, weights, module.gate_up_proj, module.down_proj)):
         return "the package has no gradients of its own"
     return ""

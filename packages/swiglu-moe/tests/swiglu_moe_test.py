@@ -44,7 +44,7 @@ class SwigluMoe(TorchCase):
     def test_values(self):
         for dtype in (torch.bfloat16, torch.float16):
             moe = self.moe.to(dtype)
-            for shape, index in (((7,), torch.int64), ((2, 5), torch.int32), ((0,), torch.int64)):
+            for shape, index in (((7,), torch.int64), ((2, 5), torch.int32), ((0,), torch.int64), ((), torch.int64)):
                 with self.subTest(dtype=dtype, shape=shape):
                     x, (experts, weights) = normal(*shape, WIDTH, dtype=dtype), router(*shape, dtype=index)
                     with torch.no_grad(), warnings.catch_warnings():
@@ -61,6 +61,15 @@ class SwigluMoe(TorchCase):
             y = self.moe(x, experts, weights)
             self.assertTrue(torch.equal(y, self.moe(x, experts[:, :1], weights[:, :1])))
             self.assertFalse(self.moe(x, torch.full_like(experts, EXPERTS), weights).any())
+
+    def test_extents_of_0(self):
+        with torch.no_grad():
+            for width, experts, top in ((WIDTH, EXPERTS, 0), (0, EXPERTS, TOP), (WIDTH, 0, TOP)):
+                moe = kiln.torch.SwigluMoe(width, HIDDEN, experts, device=DEVICE)
+                chosen = torch.zeros(4, top, dtype=torch.int64, device=DEVICE)
+                y = moe(normal(4, width, dtype=torch.bfloat16), chosen, chosen.float())
+                self.assertEqual(y.shape, (4, width))
+                self.assertFalse(y.any())
 
     def test_gradients(self):
         x, (experts, weights) = normal(6, WIDTH, dtype=torch.bfloat16), router(6)
@@ -100,7 +109,8 @@ class Transformers(TorchCase):
             from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
         except ImportError:
             self.skipTest("no transformers that has experts' functions")
-        ALL_EXPERTS_FUNCTIONS.register("kiln", kiln.torch.package("swiglu-moe", 1).experts_forward)
+        self.module = kiln.torch.package("swiglu-moe", 1)
+        ALL_EXPERTS_FUNCTIONS.register("kiln", self.module.experts_forward)
         torch.manual_seed(0)
         self.model = Qwen3MoeForCausalLM(Qwen3MoeConfig(
             hidden_size=64, intermediate_size=64, moe_intermediate_size=40, num_hidden_layers=2, num_experts=EXPERTS,
@@ -109,13 +119,23 @@ class Transformers(TorchCase):
         self.tokens = torch.arange(14, device=DEVICE).reshape(2, 7)
 
     def test_logits(self):
+        self.module._told.clear()
         with torch.no_grad(), warnings.catch_warnings():
             expected = self.model(self.tokens).logits
             self.model.set_experts_implementation("kiln")
             warnings.simplefilter("error", kiln.torch.FallbackWarning)
             self.assert_close([self.model(self.tokens).logits], [expected], torch.bfloat16)
 
+    def test_a_router_that_learns_alone(self):
+        self.module._told.clear()
+        self.model.set_experts_implementation("kiln")
+        for name, parameter in self.model.named_parameters():
+            parameter.requires_grad_("gate.weight" in name)
+        with self.assertWarnsRegex(kiln.torch.FallbackWarning, "no gradients of its own"):
+            self.model(self.tokens).logits.float().sum().backward()
+
     def test_what_it_cannot_compute_is_transformers(self):
+        self.module._told.clear()
         self.model.set_experts_implementation("kiln")
         with self.assertWarnsRegex(kiln.torch.FallbackWarning, "no gradients of its own"):
             self.model(self.tokens).logits.float().sum().backward()

@@ -107,7 +107,8 @@ fs::path followed(const fs::path& file) {
 fs::path followed_to_write(const fs::path& file) {
   fs::path target = followed(file);
   struct stat status {};  // behind /dev/stdout may be "pipe:[7]", which is no path
-  if (::stat(file.c_str(), &status) == 0 && ::lstat(target.c_str(), &status) != 0) {
+  if (::stat(file.c_str(), &status) == 0 && ::lstat(target.c_str(), &status) != 0 &&
+      (errno == ENOENT || errno == ENOTDIR)) {
     throw Error(ErrorCode::kUsage, "write " + file.string() +
                                        ": it is a pipe or a device, expected a file. Name another "
                                        "path");

@@ -137,7 +137,7 @@ def advice(said, error, file, job):
                f"condition that this decides, such as \"if {none[0]} is not None:\" (no \"when\" of package.json takes this form away), "
                "or require the tensor, in an op of its own")
     absent = re.search(r"module 'triton\.language(?:\.math)?' has no attribute '(\w+)'", said)
-    if absent and hasattr(importlib.import_module("triton.language.extra.libdevice"), absent[1].replace("libdevice", "tanh")):
+    if absent and (absent[1] == "libdevice" or hasattr(importlib.import_module("triton.language.extra.libdevice"), absent[1])):
         yield "Functions of libdevice come by \"from triton.language.extra import libdevice\""
     if "as tl.constexpr; it belongs" in said:
         yield ("Where it is no size of a block, but an extent or a stride of the call, take the annotation away, and it is passed "

@@ -121,12 +121,13 @@ _told: set[str] = set()
 def experts_forward(module: nn.Module, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
     """For transformers' ALL_EXPERTS_FUNCTIONS. Experts of another kind, and calls that need a gradient or that somebody
     follows, get transformers' "grouped_mm", and a FallbackWarning once for each reason."""
+    enabled = layer.enabled()
     why = _why_not(module, hidden_states, top_k_weights)
-    if why == "" and layer.enabled():
+    if why == "" and enabled:
         why = layer.why_pytorch(hidden_states, top_k_index, top_k_weights, module.gate_up_proj, module.down_proj)
-    if why != "" or not layer.enabled():
-        if why != "":
-            layer.tell(_told, f"a {type(module).__name__}", why)
+    if why != "":
+        layer.tell(_told, f"a {type(module).__name__}", why)
+    if why != "" or not enabled:
         from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
         return ALL_EXPERTS_FUNCTIONS["grouped_mm"](module, hidden_states, top_k_index, top_k_weights)
     return _call(layer.key_of(PACKAGE, VERSION, {}, {}), hidden_states, top_k_index, top_k_weights,

@@ -167,7 +167,7 @@ class Moe {
     experts_.set(chosen);
   }
 
-  void run() { compare(call(c_.tokens)); }
+  void run() { compare(call()); }
 
   /// A NaN stays with its expert, and what is not finite in x with its token.
   void run_with_nans() {
@@ -179,8 +179,8 @@ class Moe {
     run();
   }
 
-  Array call(std::int64_t tokens) const {
-    Array y(check_.kernel().device(), c_.dtype, {tokens, c_.width}, c_.gap);
+  Array call() const {
+    Array y(check_.kernel().device(), c_.dtype, {c_.tokens, c_.width}, c_.gap);
     const auto run = [&](const auto& op, const auto& arguments) {
       kiln::OwnedWorkspace workspace(check_.kernel().device());
       op.run(arguments, workspace.reserve(op.workspace_bytes(arguments)));
@@ -353,7 +353,7 @@ int main(int argc, char** argv) {
           check_all(check, DType::kBFloat16, true, light);
         } else {
           check.refused("and a GPU of compute capability 8.9 or 9.0", [&] {
-            Moe(check, {DType::kBFloat16, true, 5, 64, 32, 3, 2}).call(5);
+            Moe(check, {DType::kBFloat16, true, 5, 64, 32, 3, 2}).call();
           });
         }
         check_refusals(check);

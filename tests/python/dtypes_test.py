@@ -17,7 +17,7 @@ except ImportError as missing:
 
 import kiln
 from kiln._call import Op
-from kiln._library import COp, CPackage, CTensor
+from kiln._structs import COp, CPackage, CTensor
 from kiln._schema import DTYPES
 
 SHAPE = (1, 2, 1, 3, 1, 2, 1, 2)

@@ -31,7 +31,7 @@ except ImportError as missing:
     sys.exit(77)
 
 import kiln
-from kiln import _library
+from kiln import _library, _structs
 from kiln._call import _attribute_of
 from kiln._schema import AttributeSchema
 
@@ -522,12 +522,12 @@ class Calls(KilnTest):
 
 
 class Managed(ctypes.Structure):
-    _fields_ = [("tensor", _library.CTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+    _fields_ = [("tensor", _structs.CTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
 
 
 class ManagedVersioned(ctypes.Structure):
     _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p),
-                ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64), ("tensor", _library.CTensor)]
+                ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64), ("tensor", _structs.CTensor)]
 
 
 _NEW = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
@@ -552,7 +552,7 @@ class Producer:
         self.c = ManagedVersioned(major=major, flags=flags) if versioned else Managed()
         self.shape = (ctypes.c_int64 * array.ndim)(*array.shape)
         self.strides = (ctypes.c_int64 * array.ndim)(*[s // array.itemsize for s in array.strides])
-        self.c.tensor = _library.CTensor(data=array.ctypes.data - 4, ndim=array.ndim, code=2, bits=32, lanes=1,
+        self.c.tensor = _structs.CTensor(data=array.ctypes.data - 4, ndim=array.ndim, code=2, bits=32, lanes=1,
                                          shape=self.shape, strides=self.strides if strides else None, byte_offset=4)
         self.c.tensor.device.type, self.c.tensor.device.id = device
 
@@ -652,11 +652,11 @@ class Library(KilnTest):
                 self.assertEqual(self.load(folder, KILN_LIBRARY="/nowhere/libkiln.so").returncode, 0)
 
     def test_structs_are_those_of_the_headers(self):
-        structs = (_library.CRequest, _library.CEvent, _library.CError, _library.CCall, _library.CAttribute,
-                   _library.CTensor, _library.CPackage)
+        structs = (_structs.CRequest, _structs.CEvent, _structs.CError, _structs.CCall, _structs.CAttribute,
+                   _structs.CTensor, _structs.CPackage)
         self.assertEqual([ctypes.sizeof(s) for s in structs], [120, 48, 512, 56, 16, 48, 56])
-        self.assertEqual(_library.CRequest.all_gpus.offset, 112)
-        self.assertEqual(_library.CCall.stream.offset, 48)
+        self.assertEqual(_structs.CRequest.all_gpus.offset, 112)
+        self.assertEqual(_structs.CCall.stream.offset, 48)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, Optional
 
 from . import _tensors
 from ._errors import InvalidCall, UsageError
-from ._library import LIBRARY, CAttribute, CCall, CError, CTensor, Handle, as_text, failure, in_range
+from ._library import LIBRARY, Handle, as_text, failure, in_range
 from ._schema import DTYPES, AttributeSchema, OpSchema, TensorSchema, parse_schema
+from ._structs import CAttribute, CCall, CError, CTensor
 from ._tensors import CUDA, Layout
 
 # Of each op: a program whose shapes keep changing would otherwise collect them without end.

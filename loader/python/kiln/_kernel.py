@@ -16,8 +16,8 @@ from typing import Any, Callable, NamedTuple, Optional, Sequence, Union
 
 from ._call import Op
 from ._errors import DeviceError, UsageError
-from ._library import (EVENT_FUNCTION, LIBRARY, CDevice, CError, CEvent, COp, CRequest, Handle, as_flag, as_path,
-                       as_text, failure, in_python, in_range, text)
+from ._library import LIBRARY, Handle, as_flag, as_path, as_text, failure, in_python, in_range, text
+from ._structs import EVENT_FUNCTION, CDevice, CError, CEvent, COp, CRequest
 from ._tensors import CPU
 
 Path = Union[str, "os.PathLike[str]"]

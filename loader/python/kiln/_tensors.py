@@ -17,8 +17,8 @@ import sys
 from typing import Any, Callable, NamedTuple, Optional
 
 from ._errors import InvalidCall
-from ._library import CTensor
 from ._schema import DTYPES
+from ._structs import CTensor
 
 CPU, CUDA = 1, 2  # DLDeviceType
 _HOST_KINDS = (3, 11)  # kDLCUDAHost and kDLROCMHost: pinned, and a CPU reads them

@@ -22,8 +22,9 @@ from typing import Any, Callable, NamedTuple, Optional, Sequence
 import torch
 
 from ._errors import UsageError
-from ._library import LIBRARY, CAttribute
+from ._library import LIBRARY
 from ._schema import OpSchema
+from ._structs import CAttribute
 from .layer import HAS_OPERATORS, operator_name, source_of
 
 _DIMENSIONS = 8  # KILN_TORCH_DIMENSIONS

@@ -10,7 +10,7 @@ import json
 import pathlib
 import sys
 
-from kiln._library import CCall, CDevice, CError, COp, CPackage, CTensor
+from kiln._structs import CCall, CDevice, CError, COp, CPackage, CTensor
 
 M, D, H = 64, 16, 32
 CUDA, BFLOAT = 2, 4  # DLPack's

@@ -207,11 +207,11 @@ def cpu_tables(results):
             yield from ["", *table([f"{dtype}: M, D, H", "kiln", *names, *(f"{name} / kiln" for name in names)], rows)]
 
 
-ROWS = ((65, 256), (257, 1024), (1025, 2048), (2049, 8192))  # of held_out.py
+ROWS = ((65, 256), (257, 1024), (1025, 2048), (2049, 8192))  # that forwards.py draws from
 
 
 def drawn_table(results):
-    """Of the shapes that held_out.py drew, timed with the newest library: a GPU's seeds together, by rows."""
+    """Of the shapes that forwards.py drew, timed with the newest library: a GPU's seeds together, by rows."""
     drawn = [result for result in results if "gated" not in result["shapes"][0]]
     newest = max(drawn, key=lambda result: result["date"], default=None)
     drawn = [result for result in drawn if result["library"] == newest["library"]]

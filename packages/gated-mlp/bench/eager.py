@@ -454,7 +454,8 @@ def cpu_facts():
 
 
 def begin(description, kind, add_options=lambda parser: None, rivals=(), device="cuda", **more):
-    """A script's options, the library that it times, and what its result begins with."""
+    """A script's options, the library that it times, and what its result begins with. kind: None, where an option `what`
+    says it."""
     parser = argparse.ArgumentParser(description=description)
     add_common_options(parser, rivals)
     add_options(parser)
@@ -462,6 +463,7 @@ def begin(description, kind, add_options=lambda parser: None, rivals=(), device=
     find_library(arguments, device)
     torch.set_grad_enabled(False)
     library = Library(arguments.library, device)
+    kind = kind or arguments.what.replace("-", "_")
     return arguments, library, provenance(arguments, kind, device) | more | {"shapes": []}
 
 

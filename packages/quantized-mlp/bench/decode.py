@@ -4,19 +4,16 @@
 
     decode.py --commit HASH --out FILE [--rows 1,2,4] [--shapes 4096x14336,…] [--only int4,w8a8,…]
 
-A contender's calls, on three sets of weights that together do not fit the L2 cache, are replays of one CUDA graph;
-contenders take turns, the median of the rounds counts. `read` is the share of the time that a kernel takes which
-reads the same packed bytes and does nothing else. tinygemm: torch._weight_int4pack_mm thrice, beside silu and product,
+A contender's calls, on three sets of weights that together do not fit the L2 cache, are one CUDA graph: see
+packages/rows/bench/timing.py. `read` is the share of the time that a kernel takes which reads the same packed bytes and
+does nothing else. tinygemm: torch._weight_int4pack_mm thrice, beside silu and product,
 up to 64 tokens. scaled_mm: torch._scaled_mm thrice, of FP8 with a scale for each row of the weights and of x, which
 PyTorch's operators round, as they do h; alone: without that, and without silu. w8a8: weights as e4m3, x and h rounded
 to FP8 by Kiln.
 """
 
-import argparse
-import datetime
-import json
 import pathlib
-import statistics
+import sys
 
 import torch
 import triton
@@ -24,10 +21,14 @@ import triton.language as tl
 
 import kiln
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "rows/bench"))
+import timing
+from timing import normal
+
 SHAPES = ((2048, 8192), (3072, 8192), (3584, 14336), (4096, 14336), (5120, 17408), (8192, 28672))
 ROWS = (1, 2, 4, 8, 16, 32, 64)
 SETS = 3
-ROUNDS = 5
+FEW = 64  # tokens, up to which what is for few takes part
 GROUP = 128
 
 
@@ -95,7 +96,7 @@ class W8A8(Quantized):
 
 class Eager:
     def __init__(self, width, hidden):
-        self.gate, self.up, self.down = (torch.randn(*shape, dtype=torch.bfloat16, device="cuda") * shape[1] ** -0.5
+        self.gate, self.up, self.down = (normal(*shape) * shape[1] ** -0.5
                                          for shape in ((hidden, width), (hidden, width), (width, hidden)))
 
     def __call__(self, x, y):
@@ -151,39 +152,11 @@ class ScaledAlone(Scaled):
     def __call__(self, x, y):
         if len(x) not in self.inputs:
             hidden = self.weights[2][0].shape[0]
-            self.inputs = {len(x): [self.rounded(x), self.rounded(torch.randn(len(x), hidden, dtype=x.dtype,
-                                                                               device="cuda"))]}
+            self.inputs = {len(x): [self.rounded(x), self.rounded(normal(len(x), hidden))]}
         x8, h8 = self.inputs[len(x)]
         self.product(*x8, 0)
         self.product(*x8, 1)
         y.copy_(self.product(*h8, 2))
-
-
-def graph_of(calls, x, y):
-    """One replay calls each twice."""
-    def run():
-        for _ in range(2):
-            for call in calls:
-                call(x, y)
-
-    run()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
-        run()
-    return graph
-
-
-def microseconds(graph, calls):
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    replays = 4
-    graph.replay()
-    begin.record()
-    for _ in range(replays):
-        graph.replay()
-    end.record()
-    end.synchronize()
-    return 1e3 * begin.elapsed_time(end) / (replays * 2 * calls)
 
 
 def measure(kernel, width, hidden, rows, only):
@@ -193,61 +166,41 @@ def measure(kernel, width, hidden, rows, only):
               "w8a8": lambda: W8A8(kernel, width, hidden, 0), "w8a8 blocks": lambda: W8A8(kernel, width, hidden, GROUP),
               "bfloat16": lambda: Eager(width, hidden), "tinygemm": lambda: Tinygemm(width, hidden),
               "scaled_mm": lambda: Scaled(width, hidden), "scaled_mm alone": lambda: ScaledAlone(width, hidden)}
-    contenders, why = {}, {}
-    for name in only or makers:
-        maker = makers[name]
-        try:
-            contenders[name] = [maker() for _ in range(SETS)]
-        except RuntimeError as error:
-            why[name] = str(error).splitlines()[0][:120]
+    contenders, failed = timing.prepared({name: makers[name] for name in only or makers},
+                                         lambda make: [make() for _ in range(SETS)])
     ours = [name for name, calls in contenders.items() if isinstance(calls[0], Quantized)]
     for name in ours:
-        size = contenders[name][0].bytes
-        contenders[f"read {name}"] = [Read(size) for _ in range(SETS)]
-    lines = []
+        contenders[f"read {name}"] = [Read(contenders[name][0].bytes) for _ in range(SETS)]
     for count in rows:
-        x = torch.randn(count, width, dtype=torch.bfloat16, device="cuda")
+        x = normal(count, width)
         y = torch.empty_like(x)
-        graphs, times = {}, {}
-        for name, calls in contenders.items():
-            if count > 64 and (name == "tinygemm" or name.startswith("read")):
-                continue
-            try:
-                graphs[name] = graph_of(calls, x, y)
-            except RuntimeError as error:
-                why[name] = str(error).splitlines()[0][:120]
-        for _ in range(ROUNDS):
-            for name, graph in graphs.items():
-                times.setdefault(name, []).append(microseconds(graph, SETS))
-        us = {name: round(statistics.median(each), 2) for name, each in times.items()}
-        line = {"shape": [count, width, hidden], "us": us}
-        if count <= 64:
-            line["read"] = {name: round(us[f"read {name}"] / us[name], 3) for name in ours}
-        lines.append(line)
-        print(count, width, hidden, us, line.get("read"), flush=True)
-    if why:
-        print("left out:", why, flush=True)
-    return lines
+        taking_part = {name: lambda calls=calls: [call(x, y) for call in calls] for name, calls in contenders.items()
+                       if count <= FEW or not (name == "tinygemm" or name.startswith("read"))}
+        facts = timing.measure(taking_part, parts=SETS)
+        us = facts["us"]
+        if count <= FEW:
+            facts["read"] = {name: round(us[f"read {name}"] / us[name], 3) for name in ours}
+        if failed := failed | facts.pop("failed", {}):
+            facts["failed"] = failed
+        yield [count, width, hidden], facts
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", required=True, type=pathlib.Path)
-    parser.add_argument("--commit", required=True)
-    parser.add_argument("--rows", default=",".join(map(str, ROWS)))
-    parser.add_argument("--shapes", default=",".join(f"{width}x{hidden}" for width, hidden in SHAPES))
-    parser.add_argument("--only", help="contenders, with commas between; default: all")
-    arguments = parser.parse_args()
+    def options(parser):
+        parser.add_argument("--rows", default=",".join(map(str, ROWS)))
+        parser.add_argument("--shapes", default=",".join(f"{width}x{hidden}" for width, hidden in SHAPES))
+        parser.add_argument("--only", help="contenders, with commas between; default: all")
+
+    arguments = timing.arguments_of(__doc__, options)
     only = arguments.only.split(",") if arguments.only else None
+    results = timing.Results("quantized-mlp", arguments)
+    results.head["group"] = GROUP
     kernel = kiln.get_kernel("quantized-mlp", 1, device="cuda")
-    result = {"schema": "quantized-mlp.bench/1", "gpu": torch.cuda.get_device_name(), "variant": kernel.variant,
-              "dtype": "bfloat16", "group": GROUP, "torch": torch.__version__, "commit": arguments.commit,
-              "date": datetime.date.today().isoformat(), "results": []}
-    with torch.cuda.stream(torch.cuda.Stream()):
-        for shape in arguments.shapes.split(","):
-            width, hidden = map(int, shape.split("x"))
-            result["results"] += measure(kernel, width, hidden, [int(each) for each in arguments.rows.split(",")], only)
-            arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    with timing.own_stream():
+        for each in arguments.shapes.split(","):
+            width, hidden = map(int, each.split("x"))
+            for shape, facts in measure(kernel, width, hidden, [int(rows) for rows in arguments.rows.split(",")], only):
+                results.add("{} tokens, {} x {}".format(*shape), shape=shape, **facts)
             torch.cuda.empty_cache()
 
 

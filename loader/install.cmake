@@ -69,6 +69,7 @@ write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/kiln-config-version
                                  COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/kiln-config.cmake
               ${CMAKE_CURRENT_BINARY_DIR}/kiln-config-version.cmake
+              kiln-check.cmake
               kiln-require.cmake
         DESTINATION ${KILN_CMAKE_DIR} COMPONENT development)
 

@@ -68,7 +68,8 @@ class Proof(World):
         self.forged()
         for policy in ("here", "somewhere"):
             self.ask_for(policy)
-            self.kiln("install", "sample@1", code=NO_VARIANT, says="it is untested, and the settings ask for tested variants")
+            self.kiln("install", "sample@1", code=NO_VARIANT, says=["it is untested, and the settings ask for tested variants",
+                                                                    "run its check on that machine ('kiln test'), or"])
         quick = self.checked()
         self.assertEqual((quick["passed"], quick["cases"], quick["failed"], quick["end"]), (True, 3, 0, "done"))
         self.assertEqual(quick["checks"], [{"name": "y float32", "cases": 3, "failed": 0, "bound": 1e-6,

@@ -49,10 +49,11 @@ ELSEWHERE = {
     "loader/cli/verbs/doctor.cpp: KILN_CACHE": ("tests/cli/cli_test.py", "does not exist and cannot be made"),
     # It needs a locked index that lacks what its registry has by now.
     "loader/src/install/choose.cpp: kiln lock": ("tests/lock/lock_test.cpp", "pins this index"),
-    # They need a version that brings a check.
     # They need a ref that is damaged.
     "loader/cli/verbs/audit.cpp: kiln cache repair": ("tests/cli/advisories_test.py", 'self.kiln("cache", "repair")'),
     "loader/cli/verbs/outdated.cpp: kiln cache repair": ("tests/cli/advisories_test.py", 'self.kiln("cache", "repair")'),
+    # They need a version that brings a check.
+    "loader/src/core/resolve/rules.cpp: kiln test": ("tests/cli/proof_test.py", "run its check on that machine ('kiln test'), or"),
     "loader/cli/verbs/test.cpp: kiln registry publish --records": ("tests/cli/proof_test.py", '"--records", shared'),
     "loader/src/install/kept.cpp: KILN_CONFIG": ("tests/cli/proof_test.py", '("KILN_CONFIG", "there/config.json")'),
     "loader/src/install/kept.cpp: XDG_CONFIG_HOME": ("tests/cli/proof_test.py", '("XDG_CONFIG_HOME", "xdg")'),

@@ -285,13 +285,12 @@ TEST_CASE("hint: a denied variant is the last that is offered") {
 TEST_CASE("hint: what a policy rules out hears of that policy") {
   const Host host = gpu_host("12.9", "9.0");
   Variant only = variant_of("only", gpu_needs("12.9", "12.0", {"sm_90a"}));
-  const std::string any =
-      "nearest: only -> take untested ones too (\"tested\": \"any\" in the settings)";
+  const std::string check = "nearest: only -> run its check on that machine ('kiln test'), or ";
+  const std::string any = check + "take untested ones too (\"tested\": \"any\" in the settings)";
   CHECK(hint(host, index_of({only}), {.tested = Tested::kSomewhere}) == any);
   only.tested_on = {"NVIDIA A100"};
   CHECK(hint(host, index_of({only}), {.tested = Tested::kHere}) ==
-        "nearest: only -> take what was tested on other GPUs (\"tested\": \"somewhere\" in the "
-        "settings)");
+        check + "take what was tested on other GPUs (\"tested\": \"somewhere\" in the settings)");
 }
 
 TEST_CASE("hint: where not every GPU is covered, one can ask for each") {

@@ -265,7 +265,8 @@ const Policy kPolicies[] = {
      [](const Variant&, const Fit&, const Question&) -> std::string {
        return "fits, but it is untested, and the settings ask for tested variants";
      },
-     "take untested ones too (\"tested\": \"any\" in the settings)"},
+     "run its check on that machine ('kiln test'), or take untested ones too "
+     "(\"tested\": \"any\" in the settings)"},
     {[](const Variant& variant, const Fit&, const Question& question) {
        return find_untested(variant, question) != nullptr &&
               find_failed(variant, question) == nullptr;
@@ -274,7 +275,8 @@ const Policy kPolicies[] = {
        return "fits, but it was not tested on " + find_untested(variant, question)->name + " (" +
               variant.tested + "), as the settings ask";
      },
-     "take what was tested on other GPUs (\"tested\": \"somewhere\" in the settings)"},
+     "run its check on that machine ('kiln test'), or take what was tested on other GPUs "
+     "(\"tested\": \"somewhere\" in the settings)"},
 };
 
 const Policy* first_forbidding(const Variant& variant, const Fit& fit, const Question& question) {

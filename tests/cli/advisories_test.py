@@ -112,6 +112,27 @@ class Advisories(World):
         machines = self.document("lock", "--check", "--hosts", HOST)["hosts"]
         self.assertEqual(machines[0]["kernels"][0]["variant"], PTX)
 
+    def test_a_load_passes_over_the_advisories_of_others(self):
+        self.publish("acme")
+        self.sign_again("sign")
+        self.advise("KA-1", "--refuse", "--package", "tiny-*")
+        self.advise("KA-3", "--refuse", "--variant", H100)
+        self.advise("KA-5", "--refuse", "--versions", "2..")
+        for _ in range(2):
+            self.kiln("install", "fleet-op@1", "--host", HOST, says=PTX)
+        [note] = (self.work / "cache/tuf").glob("*/advisories")
+        note.chmod(0o644)
+        note.write_text(note.read_text().replace("targets * 0 0\n", ""))  # as where KA-3 were none
+        self.kiln("install", "fleet-op@1", "--host", HOST, says=H100)
+        self.kiln("install", "acme-op@1", "--device", "cpu")  # what stands beside the advisories is read
+        verified = self.work / ".config/kiln/verified"
+        verified.unlink()  # what nobody has verified is read as a whole
+        self.kiln("install", "fleet-op@1", "--host", HOST, says=PTX)
+        self.assertTrue(verified.exists())
+        self.kiln("install", "fleet-op@1", "--host", HOST, says=H100)
+        note.unlink()
+        self.kiln("install", "fleet-op@1", "--host", HOST, says=PTX)
+
     def test_a_locked_load_reads_no_metadata_for_an_advisory_of_others(self):
         self.publish("acme")
         self.sign_again("sign")

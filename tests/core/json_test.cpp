@@ -185,6 +185,34 @@ TEST_CASE("json: what is no document is none without strings either") {
   }
 }
 
+TEST_CASE("json: objects are left out by the beginning of their name, and nothing else") {
+  const struct {
+    std::string_view text;
+    std::string_view kept;
+  } rows[] = {
+      {R"({"x/1":{"a":1}})", R"({})"},
+      {R"({"a":1,"x/1":{"a":{"b":"}"}},"x/2":{},"y":[{"x/3":{}}]})", R"({"a":1,"y":[{}]})"},
+      {R"({"a":1,"x/1":{"b":[{}]},"x/2":{}})", R"({"a":1})"},
+      {R"({"x/1":{},"x/2":{},"z":2})", R"({"z":2})"},
+      {R"([{"x/1":{"a":"\\\"{","b":"\\"}},{"x/1":{}}])", R"([{},{}])"},
+      // Other names, values that are no objects, and what only looks like a member.
+      {R"({"x":{},"ax/":{},"X/1":{}})", R"({"x":{},"ax/":{},"X/1":{}})"},
+      {R"({"x/1":[{}],"x/2":"y","x/3":1})", R"({"x/1":[{}],"x/2":"y","x/3":1})"},
+      {R"({"a":",\"x/1\":{}"})", R"({"a":",\"x/1\":{}"})"},
+      {R"({"a":"x/1","b":{}})", R"({"a":"x/1","b":{}})"},
+      {R"({"a": 1, "x/1": {}})", R"({"a": 1, "x/1": {}})"},  // correct and slow
+      {R"({"x\/1":{}})", R"({"x\/1":{}})"},
+      {"{}", "{}"},
+      {R"("x/)", R"("x/)"},
+      {R"({"x/)", R"({"x/)"},
+  };
+  for (const auto& row : rows) {
+    CAPTURE(row.text);
+    CHECK(without_members(row.text, "x/") == row.kept);
+    CHECK(without_members(row.kept, "x/") == row.kept);
+  }
+}
+
 TEST_CASE("json: a document of more values than any real one is refused before they are kept") {
   std::string many = "[";
   for (int i = 0; i < 200'000; ++i) many += "[],";

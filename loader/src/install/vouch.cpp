@@ -132,8 +132,7 @@ std::optional<SignedIndex> Vouch::recall(const std::string& name, int version) c
 std::optional<std::string> Vouch::recall_yanked(const std::string& name, int version) const {
   SignatureMemo memo(verified_path());
   const std::optional<SignedTarget> word =
-      updater_of(registry_, settings_, cache_, Expiry::kTold, memo)
-          .recall(target_name(name, version));
+      updater_of(registry_, settings_, cache_, Expiry::kTold, memo).recall(name, version);
   return word ? word->target.yanked : std::nullopt;
 }
 
@@ -158,7 +157,7 @@ void Vouch::look_up(Words& words, bool ask) const {
   }
   SignatureMemo memo(verified_path());
   Updater updater = updater_of(registry_, settings_, cache_, Expiry::kTold, memo);
-  for (auto& [of, word] : words) word = updater.recall(target_name(of.first, of.second));
+  for (auto& [of, word] : words) word = updater.recall(of.first, of.second);
   memo.save();
 }
 

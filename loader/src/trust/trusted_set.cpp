@@ -7,19 +7,21 @@
 #include <vector>
 
 #include "base/quote.hpp"
+#include "documents/json.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln::trust {
 namespace {
 
-/// That enough of these keys have signed these bytes.
-Digest fact_of(std::string_view bytes, const Keys& keys, const Signers& signers) {
+/// One value for these keys and how many of them sign. With the digest of a document in hex: that
+/// they have signed it.
+Digest fact_of(std::string_view document, const Keys& keys, const Signers& signers) {
   Sha256 hash;
   const auto add = [&](std::string_view text) {
     hash.update(std::to_string(text.size()) + ":");
     hash.update(text);
   };
-  add(bytes);
+  add(document);
   add(std::to_string(signers.threshold));
   for (const std::string& id : signers.ids) {
     const auto key = keys.find(id);
@@ -67,7 +69,7 @@ TrustedSet::TrustedSet(std::string_view root, std::string origin, const Clock& c
                        SignatureMemo* memo)
     : origin_(std::move(origin)), clock_(clock), memo_(memo) {
   root_ = parse<Root>(root, name_of("root"), Canonical::kLeft).document;
-  if (!is_known(fact_of(root, root_.keys, root_.root))) {
+  if (!is_known(fact_of(Digest::of(root).hex(), root_.keys, root_.root))) {
     root_ = read<Root>(root, "root", root_.keys, root_.root);
   }
 }
@@ -77,14 +79,13 @@ const Targets* TrustedSet::targets(const std::string& role, const std::string& p
 }
 
 /// Other bytes than those that a parent has vouched for are nobody's until they are verified too.
-void TrustedSet::keep(Targets targets, std::string_view bytes, const std::string& role,
+void TrustedSet::keep(Targets targets, const Digest& bytes, const std::string& role,
                       const std::string& parent) {
-  const Digest digest = Digest::of(bytes);
   const auto found = targets_.find(role);
-  if (found != targets_.end() && found->second.bytes != digest) {
+  if (found != targets_.end() && found->second.bytes != bytes) {
     std::erase_if(vouched_, [&](const auto& each) { return each.first == role; });
   }
-  targets_.insert_or_assign(role, Taken{std::move(targets), digest});
+  targets_.insert_or_assign(role, Taken{std::move(targets), bytes});
   vouched_.emplace(role, parent);
 }
 
@@ -105,7 +106,7 @@ bool TrustedSet::is_known(const Digest& fact) const {
 template <class Document>
 Document TrustedSet::read(std::string_view bytes, const std::string& role, const Keys& keys,
                           const Signers& signers) const {
-  const Digest fact = fact_of(bytes, keys, signers);
+  const Digest fact = fact_of(Digest::of(bytes).hex(), keys, signers);
   if (is_known(fact)) return parse<Document>(bytes, name_of(role), Canonical::kLeft).document;
   Signed<Document> found = parse<Document>(bytes, name_of(role));
   const std::size_t count = who_signed(found.canonical, found.signatures, keys, signers).size();
@@ -226,12 +227,6 @@ TrustedSet::Who TrustedSet::who_signs(const std::string& role, const std::string
   return {from.keys, by->signers};
 }
 
-Targets TrustedSet::read_targets(std::string_view bytes, const std::string& role,
-                                 const std::string& parent) const {
-  const Who who = who_signs(role, parent);
-  return read<Targets>(bytes, role, who.keys, who.signers);
-}
-
 const MetaFile& TrustedSet::file_of(const std::string& role) const {
   const auto file = snapshot_->files.find(role);
   if (file == snapshot_->files.end()) {
@@ -244,13 +239,14 @@ void TrustedSet::take_targets(std::string_view bytes, const std::string& role,
                               const std::string& parent) {
   const MetaFile& file = file_of(role);
   file.promise.check(bytes, name_of(printable(role)));
-  Targets next = read_targets(bytes, role, parent);
+  const Who who = who_signs(role, parent);
+  Targets next = read<Targets>(bytes, role, who.keys, who.signers);
   if (next.version != file.version) {
     fail(printable(role), "version is " + std::to_string(next.version) + ", the snapshot names " +
                               std::to_string(file.version));
   }
   check_is_fresh(next.expires, printable(role), next.version);
-  keep(std::move(next), bytes, role, parent);
+  keep(std::move(next), Digest::of(bytes), role, parent);
 }
 
 std::optional<SignedTarget> TrustedSet::search(const std::string& name, const Load& load) const {
@@ -290,8 +286,16 @@ std::optional<SignedTarget> TrustedSet::search(const std::string& name, const Lo
 }
 
 void TrustedSet::recall_targets(std::string_view bytes, const std::string& role,
-                                const std::string& parent) {
-  keep(read_targets(bytes, role, parent), bytes, role, parent);
+                                const std::string& parent, Advisories advisories) {
+  const Who who = who_signs(role, parent);
+  const Digest digest = Digest::of(bytes);
+  const bool is_left =
+      advisories == Advisories::kLeft && is_known(fact_of(digest.hex(), who.keys, who.signers));
+  keep(is_left ? parse<Targets>(without_members(bytes, kAdvisoryPrefix), name_of(role),
+                                Canonical::kLeft)
+                     .document
+               : read<Targets>(bytes, role, who.keys, who.signers),
+       digest, role, parent);
 }
 
 }  // namespace kiln::trust

@@ -31,6 +31,10 @@ struct Clock {
   Expiry expiry = Expiry::kRefused;
 };
 
+/// kLeft: the caller knows that none speaks of what it asks for; where the bytes were verified
+/// before, they are passed over unread.
+enum class Advisories { kRead, kLeft };
+
 /// What the metadata says of a name, and whose keys must sign that.
 struct SignedTarget {
   Target target;
@@ -86,7 +90,8 @@ class TrustedSet {
   /// "targets", whose parent is "root", or a role that `parent` delegates to.
   void take_targets(std::string_view bytes, const std::string& role, const std::string& parent);
   /// The same from what the last update left, without a snapshot and without a request.
-  void recall_targets(std::string_view bytes, const std::string& role, const std::string& parent);
+  void recall_targets(std::string_view bytes, const std::string& role, const std::string& parent,
+                      Advisories advisories);
 
   /// Looks a name up in the roles that may list it, in the order of the delegations, a role before
   /// those that it delegates to, 32 at most. `load` takes a role's document, or returns false where
@@ -105,9 +110,7 @@ class TrustedSet {
     const Signers& signers;
   };
   Who who_signs(const std::string& role, const std::string& parent) const;
-  Targets read_targets(std::string_view bytes, const std::string& role,
-                       const std::string& parent) const;
-  void keep(Targets targets, std::string_view bytes, const std::string& role,
+  void keep(Targets targets, const Digest& bytes, const std::string& role,
             const std::string& parent);
   void check_is_fresh(std::int64_t expires, std::string_view role, std::uint64_t version);
   void check_only_forward(const Snapshot& next) const;

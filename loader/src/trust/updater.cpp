@@ -264,12 +264,16 @@ Listed Updater::list(const MetadataSource& source) {
   return listed;
 }
 
-std::optional<SignedTarget> Updater::recall(const std::string& name) {
+std::optional<SignedTarget> Updater::recall(const std::string& package, int version) {
   recall_roots();
-  return trusted_.search(name, [&](const std::string& role, const std::string& parent) {
+  const Advisories advisories =
+      may_advise(folder_, package, version) ? Advisories::kRead : Advisories::kLeft;
+  const auto load = [&](const std::string& role, const std::string& parent) {
     const std::optional<std::string> bytes = folder_.read(json_file(file_name(role)));
-    return bytes && holds([&] { return trusted_.recall_targets(*bytes, role, parent), true; });
-  });
+    return bytes &&
+           holds([&] { return trusted_.recall_targets(*bytes, role, parent, advisories), true; });
+  };
+  return trusted_.search(target_name(package, version), load);
 }
 
 }  // namespace kiln::trust

@@ -65,9 +65,10 @@ class Updater {
   /// What the metadata says of a name; nothing if no role lists it. Call refresh first.
   std::optional<SignedTarget> find(const std::string& name, const MetadataSource& source);
 
-  /// The same from what the last update left. No request is made, and expired documents count.
-  /// Nothing if that is not enough to tell.
-  std::optional<SignedTarget> recall(const std::string& name);
+  /// What it says of a version, from what the last update left. No request is made, and expired
+  /// documents count. Nothing if that is not enough to tell. Advisories may be missing where none
+  /// speaks of the version.
+  std::optional<SignedTarget> recall(const std::string& package, int version);
 
   /// The newest root that earlier updates took after the trusted one. No request is made.
   const Root& recall_root() {

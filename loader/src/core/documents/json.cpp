@@ -140,6 +140,21 @@ std::size_t end_of_string(std::string_view text, std::size_t at) {
   return text.size();
 }
 
+/// Of the object that begins at `at`: where its closing brace is, or the end of the text.
+std::size_t end_of_object(std::string_view text, std::size_t at) {
+  std::size_t depth = 0;
+  for (; at < text.size(); ++at) {
+    if (text[at] == '"') {
+      at = end_of_string(text, at);
+    } else if (text[at] == '{') {
+      ++depth;
+    } else if (text[at] == '}' && --depth == 0) {
+      return at;
+    }
+  }
+  return text.size();
+}
+
 }  // namespace
 
 std::string without_strings(std::string_view text, std::span<const std::string_view> names) {
@@ -156,6 +171,31 @@ std::string without_strings(std::string_view text, std::span<const std::string_v
     kept.append(text, from, at + 2 - from);
     from = end_of_string(text, at + 1);
     at = from + 1;
+  }
+  return kept.append(text, from);
+}
+
+std::string without_members(std::string_view text, std::string_view beginning) {
+  const std::string opening = '"' + std::string(beginning);
+  std::string kept;
+  std::size_t from = 0;  // what is not kept yet
+  for (std::size_t at = text.find(opening); at < text.size(); at = text.find(opening, at)) {
+    // After a comma or a brace a quote opens a string: one that closed it would have a letter
+    // behind.
+    const bool opens = at > 0 && (text[at - 1] == ',' || text[at - 1] == '{');
+    const std::size_t end = opens ? end_of_string(text, at) : at;
+    if (!opens || !text.substr(std::min(end + 1, text.size())).starts_with(":{")) {
+      at = end + 1;
+      continue;
+    }
+    kept.append(text, from, at - from);
+    from = std::min(end_of_object(text, end + 2) + 1, text.size());
+    if (text.substr(from).starts_with(',')) {
+      ++from;
+    } else if (kept.ends_with(',')) {
+      kept.pop_back();
+    }
+    at = from;
   }
   return kept.append(text, from);
 }

@@ -30,6 +30,10 @@ Json parse_others_json(std::string_view text, std::string_view subject);
 /// ns a byte, passing over it less than 1. Sees only members that are written without spaces.
 std::string without_strings(std::string_view text, std::span<const std::string_view> names);
 
+/// The same document without the members that are objects and whose names begin so. For text that
+/// is known to be JSON. Sees only members that are written without spaces.
+std::string without_members(std::string_view text, std::string_view beginning);
+
 /// Compact with sorted keys: the one spelling in which Kiln writes JSON that is hashed. Infinity
 /// and NaN are written as null.
 std::string dump_json(const Json& value);

@@ -61,16 +61,24 @@ DOT = '''    tile = tl.arange(0, 64)
 
 
 class Triton(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.out = pathlib.Path(folder.name)
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.work = pathlib.Path(folder.name)
+        # What is kept beside it has the objects of the SDK, which take longer than a kernel.
+        shutil.rmtree(self.out / "double", ignore_errors=True)
 
-    def build(self, package, only=ONLY, out="out", words=()):
+    def build(self, package, only=ONLY, out=None, words=()):
         return subprocess.run([os.environ["KILN_BIN"] + "/kiln", "build", package, "--toolchains", TOOLCHAINS, "--only",
-                               only, "--out", self.work / out, *words], capture_output=True, text=True, check=False)
+                               only, "--out", out or self.out, *words], capture_output=True, text=True, check=False)
 
-    def built(self, package, only=ONLY, out="out"):
+    def built(self, package, only=ONLY, out=None):
         done = self.build(package, only, out)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return done.stdout
@@ -92,7 +100,7 @@ class Triton(unittest.TestCase):
         package = self.work / "row-softmax"
         shutil.copytree(SOURCE / "tests/build/fixtures/row-softmax", package)
         self.built(package, "cu12.9-sm_80-x86_64,cu13.5-sm_90-x86_64,cu11.8-compute_80-x86_64")
-        out = self.work / "out/row-softmax"
+        out = self.out / "row-softmax"
         for variant, code in (("cu12.9-sm_80-x86_64", "sm_80"), ("cu13.5-sm_90-x86_64", "sm_90"),
                               ("cu11.8-compute_80-x86_64", "compute_80")):
             with self.subTest(variant):
@@ -106,7 +114,7 @@ class Triton(unittest.TestCase):
                 self.assertRegex(json.dumps(config["build"]), r'"triton-3\.\d+": "3\.9\.0"')
                 self.assertNotIn("nvrtc", config["build"])
         # Of a driver of CUDA 11.8 on; what Triton writes unasked needs a later one.
-        ptx = (self.work / "out/.work/row-softmax/device/cu11.8-compute_80/row_softmax.ptx").read_text()
+        ptx = (self.out / ".work/row-softmax/device/cu11.8-compute_80/row_softmax.ptx").read_text()
         self.assertEqual(re.findall(r"^\.(version|target) (.*)$", ptx, re.M), [("version", "7.8"), ("target", "sm_80")])
         self.assertNotIn(str(self.work), ptx)
         # A byte of a file that the kernel imports is a byte of the package; nothing else is compiled again.
@@ -126,7 +134,7 @@ class Triton(unittest.TestCase):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content)
         self.built(self.work / "row-softmax")
-        images = json.loads((self.work / "out/row-softmax" / ONLY / "inspect.json").read_text())["images"]
+        images = json.loads((self.out / "row-softmax" / ONLY / "inspect.json").read_text())["images"]
         self.assertEqual([len(each["kernels"]) for each in images], [24])  # as the page says
 
     def test_what_kiln_new_writes(self):
@@ -141,9 +149,9 @@ class Triton(unittest.TestCase):
 
     def test_the_same_bytes_elsewhere(self):
         self.built(self.written())
-        self.built(self.written(folder="another folder"), out="another out")
+        self.built(self.written(folder="another folder"), out=self.work / "another out")
         for name in ("layer.tar.zst", "config.json", "ptxas.txt"):
-            self.assertEqual((self.work / "out/double" / ONLY / name).read_bytes(),
+            self.assertEqual((self.out / "double" / ONLY / name).read_bytes(),
                              (self.work / "another out/double" / ONLY / name).read_bytes(), name)
 
     def test_a_matrix_product_needs_no_sm_90a(self):
@@ -151,7 +159,7 @@ class Triton(unittest.TestCase):
 
     def test_forms_that_declare_more_are_one_module(self):
         self.built(self.written({"aligned": ["x_ptr", "out_ptr"]}, KERNEL + MORE))
-        images = json.loads((self.work / "out/double" / ONLY / "inspect.json").read_text())["images"]
+        images = json.loads((self.out / "double" / ONLY / "inspect.json").read_text())["images"]
         self.assertEqual(images[0]["kernels"], ["double_any", "double_any_x16"])
 
     def test_what_does_not_compile(self):
@@ -236,7 +244,7 @@ class Triton(unittest.TestCase):
                 done = self.build(self.written(launch, kernel), only, words=["-q"])  # the compiler's words are in the error
                 self.assertEqual(done.returncode, 15, done.stdout + done.stderr)
                 self.assertRegex(done.stdout + done.stderr, message)
-                self.assertFalse((self.work / "out/double" / only / "descriptor.json").exists())
+                self.assertFalse((self.out / "double" / only / "descriptor.json").exists())
 
     def test_helpers_in_folders_and_types_that_are_stated(self):
         package = self.written({"arguments": {"x_ptr": "x", "out_ptr": "out", "n": {"value": "N", "type": "int64"}}},
@@ -245,10 +253,10 @@ class Triton(unittest.TestCase):
         parts.parent.mkdir()
         parts.write_text("import triton\n\n\n@triton.jit\ndef twice():\n    return 2\n")
         self.built(package)
-        before = (self.work / "out/double" / ONLY / "descriptor.json").read_bytes()
+        before = (self.out / "double" / ONLY / "descriptor.json").read_bytes()
         parts.write_text(parts.read_text() + "\n# another byte\n")
         self.assertEqual(self.built(package).count("] triton "), 1)
-        self.assertNotEqual((self.work / "out/double" / ONLY / "descriptor.json").read_bytes(), before)
+        self.assertNotEqual((self.out / "double" / ONLY / "descriptor.json").read_bytes(), before)
 
     def test_a_file_of_a_project_stays_as_it_is(self):
         package = self.written({"source": "csrc/entry.py", "constants": {"bias_ptr": None}})
@@ -264,7 +272,7 @@ class Triton(unittest.TestCase):
     def test_no_compiler_outlives_the_build(self):
         package = self.written(kernel="import time\ntime.sleep(600)\n" + KERNEL)
         build = subprocess.Popen([os.environ["KILN_BIN"] + "/kiln-build", package, "--toolchains", TOOLCHAINS, "--only", ONLY,
-                                  "--out", self.work / "out"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                                  "--out", self.out], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.addCleanup(build.wait)
         steps = self.wait_for(lambda: self.steps() or None)
         build.terminate()
@@ -279,7 +287,7 @@ class Triton(unittest.TestCase):
                 words = (process / "cmdline").read_bytes().decode()
             except OSError:
                 continue
-            if "triton_said.py" in words and str(self.work) in words:
+            if "triton_said.py" in words and str(self.out) in words:
                 found.append(process.name)
         return found
 
@@ -295,7 +303,7 @@ class Triton(unittest.TestCase):
             if not each.name.startswith("triton-"):
                 (prefix / each.name).symlink_to(each)
         done = subprocess.run([os.environ["KILN_BIN"] + "/kiln", "build", self.written(), "--toolchains", prefix, "--out",
-                               self.work / "out"], capture_output=True, text=True, check=False)
+                               self.out], capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 15)
         self.assertIn(f"triton is not in {prefix}; run 'ci/toolchains triton {prefix}' in Kiln's source, or name another folder in "
                       "KILN_TOOLCHAINS", done.stderr)

@@ -2,6 +2,9 @@
 #include "build-matrix/plan/expand.hpp"
 
 #include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "base/join.hpp"
 #include "build-matrix/schema/names.hpp"
@@ -76,8 +79,24 @@ std::optional<DeviceCode> code_for(const DeviceSource& device, DeviceCode target
   return holds(device.targets, target) ? std::optional(target) : std::nullopt;
 }
 
+/// What a package's launches make of each target, whatever the toolkit and the host.
+class TritonImages {
+ public:
+  explicit TritonImages(const Package& package) : package_(package) {}
+
+  const std::vector<TritonImage>& of(const DeviceCode& target) {
+    const auto [at, is_new] = known_.try_emplace(to_string(target));
+    if (is_new) at->second = plan_triton(package_, target).images;
+    return at->second;
+  }
+
+ private:
+  const Package& package_;
+  std::map<std::string, std::vector<TritonImage>> known_;
+};
+
 void expand_cuda(const Matrix& matrix, const Package& package, const Toolkit& toolkit,
-                 const DeviceCode& target, Arch host, Expansion& expansion) {
+                 const DeviceCode& target, Arch host, TritonImages& images, Expansion& expansion) {
   VariantPlan plan{
       .id = "cu" + to_string(toolkit.version) + "-" + to_string(target) + "-" +
             std::string(to_string(host)),
@@ -100,8 +119,8 @@ void expand_cuda(const Matrix& matrix, const Package& package, const Toolkit& to
     }
   }
   if (holds(package.cuda.launch.targets, target)) {
-    for (TritonImage& image : plan_triton(package, target).images) {
-      plan.images.push_back({image.source, image.kernel, target, std::move(image.forms)});
+    for (const TritonImage& image : images.of(target)) {
+      plan.images.push_back({image.source, image.kernel, target, image.forms});
     }
   }
   if (std::ranges::find(plan.images, target, &ImagePlan::code) == plan.images.end()) {
@@ -144,10 +163,11 @@ Expansion expand(const Matrix& matrix, const Package& package) {
   check_axes(matrix, package);
   Expansion expansion;
   if (package.cuda.present()) {
+    TritonImages images(package);
     for (const Toolkit& toolkit : matrix.toolkits) {
       for (const Arch host : matrix.hosts) {
         for (const DeviceCode& target : matrix.targets) {
-          expand_cuda(matrix, package, toolkit, target, host, expansion);
+          expand_cuda(matrix, package, toolkit, target, host, images, expansion);
         }
       }
     }

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # rms_norm_test COMPILER LIBRARY…: a package that Kiln's build does not know, from its folder to its numbers: built for
 # the CPU and as PTX, published, and called through the typed ops that come out of the registry. Nothing of its
-# folder is there any more when its user compiles. Wants KILN_BIN and KILN_TOOLCHAINS.
+# folder is there any more when its user compiles. Its bytes are those that matrix.build made in another folder.
+# Wants KILN_BIN, KILN_TOOLCHAINS and KILN_KERNELS.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/../.." && pwd)
 compiler=$1
@@ -14,8 +15,12 @@ kiln=$KILN_BIN/kiln
 cp -r "$source/packages/rms-norm" "$work/rms-norm"
 "$kiln" build "$work/rms-norm" --toolchains "$KILN_TOOLCHAINS" --out "$work/kernels" --only cpu-x86-64-v3 --no-check
 ! grep -q 'check/' "$work/kernels/rms-norm/cpu-x86-64-v3/config.json" || { echo "--no-check made a check"; exit 1; }
-"$kiln" build "$work/rms-norm" --toolchains "$KILN_TOOLCHAINS" --out "$work/kernels" \
-  --only 'cpu-x86-64-v3,cu11.8-compute_80-x86_64'
+variants=(cpu-x86-64-v3 cu11.8-compute_80-x86_64)
+(umask 027 && LC_ALL=C.UTF-8 TZ=Asia/Tokyo "$kiln" build "$work/rms-norm" --toolchains "$KILN_TOOLCHAINS" \
+  --out "$work/kernels" --only "$(IFS=, && echo "${variants[*]}")")
+for variant in "${variants[@]}"; do
+  diff -r "$KILN_KERNELS/rms-norm/$variant" "$work/kernels/rms-norm/$variant"
+done
 "$kiln" registry publish --registry "$KILN_REGISTRY" "$work/kernels/rms-norm" --allow-untested '*'
 cp "$work/rms-norm/tests/rms_norm_check.cpp" "$work/check.cpp"
 rm -r "$work/rms-norm" "$work/kernels"

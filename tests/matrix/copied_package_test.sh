@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A package is its folder: geglu-mlp copied under another name builds, publishes, resolves and loads
-# with no edit outside the copy. Its numeric check stays out: matrix.reproducible builds that of a copy.
+# with no edit outside the copy. Its numeric check stays out: build.rms_norm builds that of a copy.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/../.." && pwd)
 [ -d "$KILN_TOOLCHAINS" ] || { echo "skipped: no compilers at $KILN_TOOLCHAINS; run ci/toolchains"; exit 77; }

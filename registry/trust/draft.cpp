@@ -28,12 +28,12 @@ constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 28;  // many publishers
 }
 
 /// Takes "<kind> <name> <size>\n<size bytes>\n" off the front of `rest`.
-struct Part {
+struct Section {
   std::string kind;
   std::string name;
   std::string bytes;
 };
-Part take_part(std::string_view& rest, const fs::path& file) {
+Section take_part(std::string_view& rest, const fs::path& file) {
   const std::string_view line = rest.substr(0, rest.find('\n'));
   const std::size_t first = line.find(' ');
   const std::size_t last = line.rfind(' ');
@@ -46,9 +46,9 @@ Part take_part(std::string_view& rest, const fs::path& file) {
   if (!size || *size >= rest.size() || rest[*size] != '\n') {
     fail(file, "it was cut short, or changed");
   }
-  Part part{std::string(line.substr(0, first)),
-            std::string(line.substr(first + 1, last - first - 1)),
-            std::string(rest.substr(0, *size))};
+  Section part{std::string(line.substr(0, first)),
+               std::string(line.substr(first + 1, last - first - 1)),
+               std::string(rest.substr(0, *size))};
   rest.remove_prefix(*size + 1);
   return part;
 }
@@ -180,7 +180,7 @@ std::optional<TrustDraft> read_draft(const fs::path& file) {
   rest.remove_prefix(kMagic.size());
   TrustDraft draft;
   while (!rest.empty()) {
-    Part part = take_part(rest, file);
+    Section part = take_part(rest, file);
     const std::string what = quote(part.name) + " of " + file.string();
     if (part.kind == "before") {
       draft.before[part.name] = std::move(part.bytes);

@@ -11,7 +11,7 @@ namespace kiln {
 namespace {
 
 /// Each variant as its id and what its manifest is made of.
-Index index_of(const std::vector<std::pair<std::string, std::string>>& variants) {
+Index growing_index(const std::vector<std::pair<std::string, std::string>>& variants) {
   Index index{"sample", 1, {}, {}};
   for (const auto& [id, manifest] : variants) {
     Variant variant;
@@ -25,7 +25,7 @@ Index index_of(const std::vector<std::pair<std::string, std::string>>& variants)
 }  // namespace
 
 TEST_CASE("a version grows by variants and by nothing else") {
-  const Index before = index_of({{"a", "1"}, {"b", "2"}});
+  const Index before = growing_index({{"a", "1"}, {"b", "2"}});
   struct Case {
     const char* what;
     Index after;
@@ -33,10 +33,10 @@ TEST_CASE("a version grows by variants and by nothing else") {
   };
   const std::vector<Case> cases{
       {"the same", before, nullptr},
-      {"more, in another order", index_of({{"c", "3"}, {"b", "2"}, {"a", "1"}}), nullptr},
-      {"one is gone", index_of({{"a", "1"}, {"c", "3"}}), "b"},
-      {"one has other bytes", index_of({{"a", "9"}, {"b", "2"}}), "a"},
-      {"all are gone", index_of({}), "a"}};
+      {"more, in another order", growing_index({{"c", "3"}, {"b", "2"}, {"a", "1"}}), nullptr},
+      {"one is gone", growing_index({{"a", "1"}, {"c", "3"}}), "b"},
+      {"one has other bytes", growing_index({{"a", "9"}, {"b", "2"}}), "a"},
+      {"all are gone", growing_index({}), "a"}};
   for (const Case& each : cases) {
     CAPTURE(each.what);
     const Variant* lost = find_lost(before, each.after);
@@ -44,11 +44,11 @@ TEST_CASE("a version grows by variants and by nothing else") {
     CHECK((lost == nullptr) == (each.lost == nullptr));
     if (lost != nullptr && each.lost != nullptr) CHECK(lost->id == each.lost);
   }
-  CHECK(grows_from(index_of({}), before));
+  CHECK(grows_from(growing_index({}), before));
 }
 
 TEST_CASE("a variant is found by its id") {
-  const Index index = index_of({{"a", "1"}, {"b", "2"}});
+  const Index index = growing_index({{"a", "1"}, {"b", "2"}});
   CHECK(find_variant(index, "b") == &index.variants[1]);
   CHECK(find_variant(index, "c") == nullptr);
 }

@@ -18,12 +18,12 @@ namespace kiln::test {
 namespace {
 
 /// A registry of one library, and a request for it.
-struct World {
+struct Called {
   Scratch scratch;
   Published published{scratch / "registry"};
   Request request;
 
-  explicit World(const char* library) {
+  explicit Called(const char* library) {
     published.publish({cpu_draft(sample_library(library))});
     request = {.version = 1,
                .device = Device::cpu(),
@@ -33,7 +33,7 @@ struct World {
 };
 
 Kernel kernel_of(const char* library) {
-  return get_kernel("sample", World(library).request);
+  return get_kernel("sample", Called(library).request);
 }
 
 const Kernel& kernel() {
@@ -242,7 +242,7 @@ TEST_CASE("threads: the request's bound comes with each call, and is no part of 
   const auto told = [](const Kernel& asked) {
     return std::string(error_of([&] { asked.op("probe").run({}, {}, {}); }).what());
   };
-  World world("plain");
+  Called world("plain");
   const Kernel any = get_kernel("sample", world.request);
   CHECK(told(any) == "the package failed with status 2 and gave no text");
   world.request.threads = 3;

@@ -62,7 +62,7 @@ End ask(const Request& plain, Role role) {
 }
 
 TEST_CASE("mixed: 10,000 requests from 32 threads, and each gets the kernel or its own error") {
-  constexpr int kThreads = 32;
+  constexpr int kCallers = 32;
   constexpr int kRounds = 32;  // each has a kernel that nobody has loaded yet
   constexpr int kRequests = 10;
   std::array<std::atomic<int>, 3> ends{};
@@ -75,9 +75,9 @@ TEST_CASE("mixed: 10,000 requests from 32 threads, and each gets the kernel or i
                         .registry = published.root().string(),
                         .cache = scratch / ("cache" + std::to_string(round))};
     std::vector<std::thread> threads;
-    for (int i = 0; i < kThreads; ++i) {
+    for (int i = 0; i < kCallers; ++i) {
       threads.emplace_back([&, i] {
-        std::mt19937 random(static_cast<unsigned>(round * kThreads + i));
+        std::mt19937 random(static_cast<unsigned>(round * kCallers + i));
         for (int n = 0; n < kRequests; ++n) {
           const auto role = static_cast<Role>(random() % 6);
           ++ends[static_cast<std::size_t>(ask(plain, role))];

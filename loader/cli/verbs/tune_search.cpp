@@ -12,7 +12,7 @@
 namespace kiln::cli {
 namespace {
 
-constexpr double kGlance = 3e-4;  // seconds of one choice in a round
+constexpr double kGlanceSeconds = 3e-4;  // of one choice in a round
 constexpr double kLook = 1e-3;
 constexpr double kDecide = 3e-3;
 constexpr int kGlances = 3;  // rounds
@@ -109,7 +109,7 @@ class Search {
   std::vector<std::string> finalists(const std::vector<std::string>& choices) {
     std::vector<std::string> fast;
     double most = 0;
-    for (const auto& [cost, choice] : by_time(choices, kGlances, kGlance, least_of)) {
+    for (const auto& [cost, choice] : by_time(choices, kGlances, kGlanceSeconds, least_of)) {
       if (fast.size() == kFinalists || (!fast.empty() && cost > most)) break;
       if (!is_right(choice)) {
         found_.wrong.push_back(choice);

@@ -68,15 +68,15 @@ bool fits(const Attestation& one, const attest::Kind& kind, const Candidate& wha
 }
 
 /// A requirement that covers the candidate, ready to be checked.
-struct Rule {
+struct Demand {
   const Requirement* requirement;
   const attest::Kind* kind;
   std::vector<std::string> gpus;
   Digest fact;  ///< that it was found to be met
 };
 
-Rule read(const Requirement& requirement, const Candidate& what, const Settings& settings) {
-  Rule rule{&requirement, attest::kind_of_word(requirement.statement), {}, {}};
+Demand read(const Requirement& requirement, const Candidate& what, const Settings& settings) {
+  Demand rule{&requirement, attest::kind_of_word(requirement.statement), {}, {}};
   if (rule.kind == nullptr) {
     throw Error(ErrorCode::kUsage,
                 "read trust " + trust_path().string() + ": it requires the statement " +
@@ -104,7 +104,7 @@ struct Count {
   std::set<std::string> unverifiable;  ///< why no signature of some key can be verified here
 };
 
-Count count(const Rule& rule, const Candidate& what, const std::vector<Attestation>& list) {
+Count count(const Demand& rule, const Candidate& what, const std::vector<Attestation>& list) {
   Count count;
   std::vector<const Attestation*> fitting;
   for (const Attestation& each : list) {
@@ -125,7 +125,7 @@ Count count(const Rule& rule, const Candidate& what, const std::vector<Attestati
   return count;
 }
 
-[[noreturn]] void fail(const Rule& rule, const Candidate& what, const Count& found,
+[[noreturn]] void fail(const Demand& rule, const Candidate& what, const Count& found,
                        const std::string& registry, const std::vector<std::string>& ignored) {
   std::string statement(rule.kind->word);
   if (statement == "tests") {
@@ -172,14 +172,14 @@ std::vector<std::string> known_signers(const attest::Attestation& one, const Set
 }
 
 void SignaturePolicy::check(const Candidate& what, const Ask& ask) const {
-  std::vector<Rule> open;
+  std::vector<Demand> open;
   for (const Requirement& each : settings_.trust.required) {
     if (each.covers(registry_, what.name)) open.push_back(read(each, what, settings_));
   }
   if (open.empty()) return;
   SignatureMemo memo(verified_path());
   const auto settle = [&](const std::vector<Attestation>& list) {
-    std::erase_if(open, [&](const Rule& each) {
+    std::erase_if(open, [&](const Demand& each) {
       const bool met =
           memo.knows(each.fact) ||
           (!list.empty() && count(each, what, list).signers.size() >= each.requirement->threshold);

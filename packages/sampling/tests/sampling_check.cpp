@@ -229,6 +229,11 @@ const std::vector<Limits> kLimits = {
     {.temperature = 1e-20F},
     {.temperature = 1, .top_k = 5, .min_p = 2},
     {.temperature = 100, .top_k = 1000, .top_p = 0.99F},
+    {.temperature = 0.01F, .top_k = 50},
+    {.temperature = 1, .top_k = 3000},
+    {.temperature = 5, .top_k = 20000, .top_p = 0.8F},
+    {.temperature = 3, .top_p = 0.6F},
+    {.temperature = 1, .top_p = 0.9999F},
 };
 
 void check_tokens(Check& check, DType dtype, std::int64_t columns) {
@@ -248,12 +253,13 @@ void check_tokens(Check& check, DType dtype, std::int64_t columns) {
     return logits.data() + m * static_cast<std::size_t>(columns);
   };
   if (columns > 1) {
-    row(11)[columns - 1] = std::nan("");
-    row(12)[0] = kInfinity;
-    std::fill_n(row(13), columns, -kInfinity);
-    std::fill_n(row(14), columns - 1, -kInfinity);  // one is left
-    std::fill_n(row(15), columns, 0.0);             // all alike
-    row(16)[1] = 60;                                // nothing beside it
+    const std::size_t first = kLimits.size();
+    row(first)[columns - 1] = std::nan("");
+    row(first + 1)[0] = kInfinity;
+    std::fill_n(row(first + 2), columns, -kInfinity);
+    std::fill_n(row(first + 3), columns - 1, -kInfinity);  // one is left
+    std::fill_n(row(first + 4), columns, 0.0);             // all alike
+    row(first + 5)[1] = 60;                                // nothing beside it
   }
   call.logits.set(logits);
   call.seeds.set(seeds);

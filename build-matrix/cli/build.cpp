@@ -43,9 +43,10 @@ std::vector<fs::path> find_folders(const BuildRequest& request) {
     folders.push_back(is_path ? fs::path(package) : request.package_root / package);
     const fs::path document = folders.back() / "package.json";
     if (!is_path && !fs::exists(document)) {
-      throw Error(ErrorCode::kNotFound, "build " + package + ": there is no " + document.string() +
-                                            "; name a folder, as ./" + package +
-                                            ", or a package in --packages");
+      std::string text = "build " + package;
+      text += ": there is no " + document.string();
+      text += "; name a folder, as ./" + package;
+      throw Error(ErrorCode::kNotFound, text + ", or a package in --packages");
     }
   }
   if (!folders.empty()) return folders;

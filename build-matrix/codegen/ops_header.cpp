@@ -66,6 +66,7 @@ std::string passed(const AttributeSchema& attribute) {
 template <class Range, class TextOf>
 std::vector<std::string> texts(const Range& range, TextOf text_of) {
   std::vector<std::string> all;
+  all.reserve(range.size());
   for (const auto& each : range) all.push_back(text_of(each));
   return all;
 }

@@ -21,8 +21,6 @@
 namespace kiln::registry {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr const char* kJsonType = "application/json";
 
 Answer refused(int status, const char* code, const std::string& message) {
@@ -198,15 +196,16 @@ Answer PullApi::blob(const Layout& layout, const std::string& reference) try {
   if (!file.valid() || ::fstat(file.get(), &status) != 0) {
     return no_blob("no blob " + reference + " is here");
   }
-  std::shared_ptr<const HashedFile> blob;
+  bool is_known = false;
   {
     const std::scoped_lock lock(mutex_);
     const auto known = hashed_.find(*digest);
-    if (known != hashed_.end() && HashedFile::same(known->second, status)) {
-      blob.reset(new HashedFile(std::move(file), status));
-    }
+    is_known = known != hashed_.end() && HashedFile::same(known->second, status);
   }
-  if (!blob) {
+  std::shared_ptr<const HashedFile> blob;
+  if (is_known) {
+    blob.reset(new HashedFile(std::move(file), status));
+  } else {
     blob = HashedFile::open(std::move(file), *digest);
     if (!blob) return no_blob("the file of " + reference + " has other bytes: it is damaged");
     constexpr std::size_t kMostKept = 100'000;

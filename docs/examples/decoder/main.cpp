@@ -75,7 +75,7 @@ Options parse(int argc, char** argv) {
     } else if (word == "--seed") {
       options.limits.seed = number<std::int64_t>(value);
     } else {
-      throw std::runtime_error("no option " + word + " " + value);
+      throw std::runtime_error(("no option " + word).append(" ").append(value));
     }
   }
   if (options.model.empty() || options.tokens.empty()) {

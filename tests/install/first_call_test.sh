@@ -9,7 +9,7 @@ trap 'rm -rf "$work"' EXIT
 mkdir "$work/it's" "$work/stubs" "$work/temporary"
 clone="$work/it's/clone"
 mkdir "$clone"
-git -C "$source" ls-files -z -- ci 'packages/*/package.json' 'packages/gated-mlp/*.py' 'CMake*' docs/MACHINES.md tests/install/systems.py '*.hpp' |
+git -C "$source" ls-files -z -- ci 'packages/*/package.json' 'packages/gated-mlp/*.py' 'loader/python/kiln/*.py' 'CMake*' docs/MACHINES.md tests/install/systems.py '*.hpp' |
   tar -C "$source" --null --files-from=- -cf - | tar -C "$clone" -xf -
 cd "$clone"
 git init -q
@@ -59,7 +59,6 @@ says 2 'ci/gpu pack BUILD_DIR REGISTRY FILE' ci/gpu pack
 says 2 'ci/gpu run FILE OUT' ci/gpu run
 says 2 'gpu: nowhere/bin/kiln is not there; ci/quickstart --all makes both' ci/gpu pack nowhere packages "$work/tar"
 mkdir -p build/bin packages/gated-mlp/{bench,tests}
-touch packages/gated-mlp/tests/{random_shapes,repeats}.py
 cp /bin/true build/bin/kiln
 for package in packages/*/package.json; do
   package=$(basename "${package%/*}")

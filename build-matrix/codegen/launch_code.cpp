@@ -92,10 +92,10 @@ class OpWriter {
     bool ends = false;
     for (std::size_t i = 0; i < instances.size() && !ends; ++i) {
       const LaunchInstance& instance = *instances[i];
-      ends = instance.when.empty();
+      const std::string condition = condition_of(launch, instance);
+      ends = condition.empty();
       out_ << "  ";
-      if (!ends)
-        out_ << "if (" << translated(instance.when, ExpressionType::kCondition, &instance) << ") ";
+      if (!ends) out_ << "if (" << condition << ") ";
       out_ << "{  // " << instance.name << "\n";
       write_instance(launch, instance, forms[i]);
       out_ << "  }\n";
@@ -104,19 +104,41 @@ class OpWriter {
     out_ << "}\n";
   }
 
+  /// Where it is launched; empty: always.
+  std::string condition_of(const Launch& launch, const LaunchInstance& instance) const {
+    std::vector<std::string> all;
+    if (!instance.when.empty()) {
+      all.push_back(translated(instance.when, ExpressionType::kCondition, &instance));
+    }
+    for (const KernelArgument& argument : launch.arguments) {
+      if (instance.aligned != true || !argument.aligned) continue;
+      const bool tensor = argument.kind == KernelArgument::Kind::kTensor;
+      if (argument.kind == KernelArgument::Kind::kWorkspace) continue;  // is aligned
+      all.push_back(tensor ? "sdk::is_aligned(call." + argument.value + ".data)"
+                           : "sdk::is_aligned(" +
+                                 translated(argument.value, ExpressionType::kInteger, &instance) +
+                                 ")");
+    }
+    return join(all, " && ");
+  }
+
   void write_instance(const Launch& launch, const LaunchInstance& instance,
                       const InstanceForms& forms) {
     const TritonFacts& facts = facts_.at(launch.kernel);
     out_ << "    static constexpr uint16_t kForms[] = {"
          << join(forms.forms, ", ", [](std::size_t form) { return std::to_string(form); })
-         << "};\n    sdk::KernelCall kernel(\"" << op_.name << "\", \"" << launch.kernel
-         << "\");\n";
+         << "};\n    sdk::" << (instance.descriptors.empty() ? "KernelCall" : "DescribedCall")
+         << " kernel(\"" << op_.name << "\", \"" << launch.kernel << "\");\n";
     std::size_t written = 0;
     for (const std::string& parameter : facts.parameters) {
       const auto argument =
           std::ranges::find(launch.arguments, parameter, &KernelArgument::parameter);
       if (argument == launch.arguments.end()) continue;
-      out_ << "    " << argument_code(*argument, instance) << "\n";
+      out_ << "    "
+           << (instance.descriptors.contains(parameter)
+                   ? descriptor_code(*argument, instance, facts.maps)
+                   : argument_code(*argument, instance))
+           << "\n";
       ++written;
     }
     if (written != launch.arguments.size()) {
@@ -143,14 +165,38 @@ class OpWriter {
     out_ << ", call.stream, error);\n";
   }
 
+  /// "if (call.bias.present) ", of a tensor that may be left out.
+  std::string if_present(const std::string& name) const {
+    const auto tensor = std::ranges::find(op_.tensors, name, &TensorSchema::name);
+    return tensor->optional ? "if (call." + name + ".present) " : "";
+  }
+
+  std::string descriptor_code(const KernelArgument& argument, const LaunchInstance& instance,
+                              bool maps) const {
+    const DescriptorSpec& descriptor = instance.descriptors.at(argument.parameter);
+    std::string matrix = "call." + argument.value;
+    if (!descriptor.shape.empty()) {
+      const auto extent = [&](const std::string& text) {
+        return translated(text, ExpressionType::kInteger, &instance);
+      };
+      const auto tensor = std::ranges::find(op_.tensors, argument.value, &TensorSchema::name);
+      matrix = "sdk::matrix_of(" + matrix + ", " + std::to_string(tensor->shape.size()) + ", " +
+               join(descriptor.shape, ", ", extent) + ")";
+    }
+    matrix = "\"" + argument.parameter + "\", " + matrix;
+    const auto& [rows, columns] = descriptor.block;
+    return if_present(argument.value) +
+           (maps ? "kernel.map(" + matrix + ", " + std::to_string(rows) + ", " +
+                       std::to_string(columns) + ");"
+                 : "kernel.described(" + matrix + ");");
+  }
+
   std::string argument_code(const KernelArgument& argument, const LaunchInstance& instance) const {
     const std::string counts = argument.aligned ? ", true" : "";
     switch (argument.kind) {
-      case KernelArgument::Kind::kTensor: {
-        const auto tensor = std::ranges::find(op_.tensors, argument.value, &TensorSchema::name);
-        return (tensor->optional ? "if (call." + argument.value + ".present) " : "") +
-               "kernel.pointer(call." + argument.value + ".data" + counts + ");";
-      }
+      case KernelArgument::Kind::kTensor:
+        return if_present(argument.value) + "kernel.pointer(call." + argument.value + ".data" +
+               counts + ");";
       case KernelArgument::Kind::kWorkspace:
         return "kernel.pointer(static_cast<char*>(call.workspace) + workspace_of(call)." +
                argument.value + counts + ");";

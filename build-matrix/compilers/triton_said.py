@@ -155,8 +155,8 @@ def advice(said, error, file, job):
         names = [name for name, value in vars(module).items() if hasattr(value, "arg_names")] if module else []
         yield f"Those at the file's first level are {', '.join(sorted(names)) or 'none'}: one that a function makes has to be moved there"
     if re.search("'tensor' object has no attribute '(load|store)'|unsupported tensor index", said):
-        yield ("An argument is one pointer or one number: of a descriptor that the host makes pass the tensor, and make it in the "
-               "kernel; pass the members of a tuple one by one")
+        yield ("An argument is one pointer or one number: that it is a descriptor is stated in \"descriptors\"; pass the members of a "
+               "tuple one by one")
     if any(type(values.get("function")).__name__ == "GluonJITFunction" for _, _, _, values in frames_of(error)):
         yield "A kernel of Gluon is not compiled: it has to be one of @triton.jit"
     if "global scratch memory" in said:

@@ -134,13 +134,31 @@ def check_metadata(metadata):
         raise Refused("needs a cluster or a cooperative grid, which is not launched")
 
 
-def facts_of(ptx, metadata, form):
+def check_maps(maps, kinds):
+    """That the copy engine is asked for what the host code describes: blocks in pieces of at most 256 rows of 128 bytes,
+    each row a swizzled line of 32, 64 or 128."""
+    for one, kind in zip(maps, (kind for kind in kinds if kind.startswith("tensordesc"))):
+        rows, columns = (int(extent) for extent in re.findall(r"\d+", kind[kind.index("["):]))
+        piece = [min(rows, 256), min(columns, 128 // one["elem_size"])]
+        line = {32: 1, 64: 2, 128: 3}.get(piece[1] * one["elem_size"])
+        if one["block_size"] != piece or one["swizzle"] != line or one["fp4_padded"] or one["is_im2col"]:
+            raise Refused(f"wants a descriptor that is not made: {kind} in pieces of {one['block_size']} with swizzle "
+                          f"{one['swizzle']}; a row of a block has at least 32 bytes, and is read as it is multiplied")
+
+
+def facts_of(function, ptx, metadata, form):
     """What the host code needs of one form."""
+    from triton.backends.driver import expand_signature
+
     entry = ptx[ptx.index(".entry"):]
     arguments = entry[:entry.index(")")].count(".param")
     threads = re.search(r"\.reqntid (\d+)", entry)
-    return {"threads": int(threads[1]), "shared": metadata["shared"] or 0,
-            "scratch": arguments - len(form["signature"])}
+    maps = metadata["tensordesc_meta"] or []
+    kinds = [form["signature"][name] for name in function.arg_names if name in form["signature"]]
+    check_maps(maps, kinds)
+    expected = expand_signature(kinds, maps, "map")
+    return {"threads": int(threads[1]), "shared": metadata["shared"] or 0, "scratch": arguments - len(expected),
+            "maps": bool(maps)}
 
 
 def renamed(ptx, kernel, function, number):
@@ -191,7 +209,7 @@ def run(wheel, job, out, stem):
         facts, bodies = {}, []
         for number, form in enumerate(job["forms"]):
             ptx, metadata = compile_form(function, form, job)
-            facts[form["function"]] = facts_of(ptx, metadata, form)
+            facts[form["function"]] = facts_of(function, ptx, metadata, form)
             bodies.append(renamed(ptx, metadata["name"], form["function"], number))
         form = None
         machine = job["target"].replace("compute", "sm")
@@ -210,7 +228,8 @@ def run(wheel, job, out, stem):
         sys.exit(f"triton: {where}{what} for {job['target']} {said}")
     (out / f"{stem}.ptxas.txt").write_text(f"== {job['name']} for {job['target']}, {size} bytes\n{log}")
     (out / f"{stem}.json").write_text(json.dumps(
-        {"parameters": function.arg_names, "forms": facts}, indent=1, sort_keys=True))
+        {"parameters": function.arg_names, "maps": any([each.pop("maps") for each in facts.values()]), "forms": facts},
+        indent=1, sort_keys=True))
 
 
 def main():

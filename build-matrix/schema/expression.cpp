@@ -290,6 +290,14 @@ class Translator {
       return {};
     }
     const auto found = names_.strides.find(name);
+    if (take("describable")) {
+      if (found != names_.strides.end() && found->second == 2) {
+        return {.type = Part::Type::kCondition, .code = "sdk::describable(call." + name + ")"};
+      }
+      fail("asks for " + name + ".describable; " + name +
+           " is not a tensor of two dimensions of the op");
+      return {};
+    }
     if (found == names_.strides.end()) {
       fail("asks for " + name + "." + std::string(token_) + "; " + name +
            " is not a tensor of the op");

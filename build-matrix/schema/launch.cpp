@@ -20,6 +20,7 @@ constexpr std::size_t kMaxArguments = 60;
 constexpr int kMaxWarps = 32;
 constexpr int kMaxStages = 16;
 constexpr int kMaxRegisters = 255;
+constexpr int kMaxBlock = 1 << 20;  // Triton's largest
 
 bool is_python_name(std::string_view name) {
   return !name.empty() && name.size() <= 64 && is_word(name, "_") && !is_digit(name.front());
@@ -64,7 +65,7 @@ class LaunchReader {
 
   Launch read(const JsonView& value) {
     check_keys(value, {"op", "source", "kernel", "grid", "arguments", "instances"},
-               {"constants", "aligned", "dtypes", "when", "otherwise"});
+               {"constants", "descriptors", "aligned", "dtypes", "when", "otherwise"});
     Launch launch{.op = op_.name};
     launch.source = read_source(value.at("source"), ".py", package_);
     launch.kernel = read_python_name(value.at("kernel"));
@@ -74,6 +75,11 @@ class LaunchReader {
     if (value.has("constants")) read_constants(value.at("constants"), launch, constants);
     for (const JsonView& item : non_empty(value.at("instances"))) {
       launch.instances.push_back(read_instance(item, launch, constants));
+      LaunchInstance& instance = launch.instances.back();
+      for (const JsonView& of : {value, item}) {
+        if (of.has("descriptors")) read_descriptors(of.at("descriptors"), launch, instance);
+      }
+      check_count(value.at("arguments"), launch, instance);
     }
     if (value.has("otherwise")) launch.otherwise = read_line(value.at("otherwise"));
     check_last(value, launch);
@@ -123,9 +129,6 @@ class LaunchReader {
       launch.arguments.back().parameter = parameter;
     }
     if (launch.arguments.empty()) value.at("arguments").fail("is empty");
-    if (launch.arguments.size() > kMaxArguments) {
-      value.at("arguments").fail("has more than 60 members");
-    }
     if (!value.has("aligned")) return;
     for (const JsonView& item : non_empty(value.at("aligned"))) {
       const std::string name = item.string();
@@ -271,9 +274,72 @@ class LaunchReader {
     return {.kind = Kind::kAttribute, .text = name, .integer = {}};
   }
 
+  /// A number, or the constant of the instance that is one.
+  static std::int64_t read_extent(const JsonView& value, const LaunchInstance& instance) {
+    if (!value.json().is_string()) return read_count(value, 1, kMaxBlock);
+    const auto constant = instance.constants.find(value.string());
+    if (constant == instance.constants.end() || !constant->second.integer ||
+        *constant->second.integer < 1 || *constant->second.integer > kMaxBlock) {
+      value.fail(quote(value.string()) + " is not a constant of " + instance.name + " of 1 to " +
+                 std::to_string(kMaxBlock));
+    }
+    return *constant->second.integer;
+  }
+
+  void read_descriptors(const JsonView& value, const Launch& launch,
+                        LaunchInstance& instance) const {
+    if (!value.json().is_object()) value.fail("is not an object");
+    for (const auto& [parameter, item] : value.members()) {
+      const auto argument =
+          std::ranges::find(launch.arguments, parameter, &KernelArgument::parameter);
+      const TensorSchema* tensor =
+          argument == launch.arguments.end() ? nullptr : find_named(op_.tensors, argument->value);
+      if (tensor == nullptr) item.fail(quote(parameter) + " is not an argument that is a tensor");
+      instance.descriptors[parameter] = read_descriptor(item, *tensor, instance);
+    }
+  }
+
+  DescriptorSpec read_descriptor(const JsonView& value, const TensorSchema& tensor,
+                                 const LaunchInstance& instance) const {
+    const bool shaped = value.json().is_object();
+    if (shaped) check_keys(value, {"block", "shape"});
+    const JsonView block = shaped ? value.at("block") : value;
+    const auto two_of = [](const JsonView& list) {
+      if (list.items().size() != 2) list.fail("has not two members, for rows and columns");
+      return list.items();
+    };
+    DescriptorSpec descriptor;
+    for (std::size_t i = 0; i < 2; ++i) {
+      descriptor.block[i] = read_extent(two_of(block)[i], instance);
+    }
+    if (!shaped) {
+      if (tensor.shape.size() != 2) {
+        value.fail("is of " + tensor.name + ", which has not two dimensions: add \"shape\"");
+      }
+      return descriptor;
+    }
+    if (tensor.layout == Layout::kRows) {
+      value.at("shape").fail("is of " + tensor.name + ", whose rows may lie apart");
+    }
+    for (const JsonView& extent : two_of(value.at("shape"))) {
+      descriptor.shape.push_back(read_expression(extent, ExpressionType::kInteger, op_, &instance));
+    }
+    return descriptor;
+  }
+
+  /// A descriptor becomes eleven parameters where the GPU has none.
+  static void check_count(const JsonView& value, const Launch& launch,
+                          const LaunchInstance& instance) {
+    if (launch.arguments.size() + 10 * instance.descriptors.size() <= kMaxArguments) return;
+    value.fail("has more than 60 members" +
+               std::string(instance.descriptors.empty() ? "" : ", a descriptor counted as 11"));
+  }
+
   LaunchInstance read_instance(const JsonView& value, const Launch& launch,
                                const std::map<std::string, KernelConstant>& constants) const {
-    check_keys(value, {"name"}, {"when", "constants", "warps", "stages", "registers", "targets"});
+    check_keys(
+        value, {"name"},
+        {"when", "constants", "descriptors", "aligned", "warps", "stages", "registers", "targets"});
     LaunchInstance instance{.name = value.at("name").string(), .constants = constants};
     if (const std::string wrong = why_not_identifier(instance.name); !wrong.empty()) {
       value.at("name").fail(quote(instance.name) + " " + wrong);
@@ -292,6 +358,7 @@ class LaunchReader {
     if (value.has("registers")) {
       instance.registers = read_count(value.at("registers"), 1, kMaxRegisters);
     }
+    if (value.has("aligned")) instance.aligned = value.at("aligned").boolean();
     if (value.has("targets")) instance.targets = read_list(value.at("targets"), read_target);
     for (const DeviceCode& target : instance.targets) {
       if (std::ranges::find(section_.targets, target) == section_.targets.end()) {
@@ -311,12 +378,14 @@ class LaunchReader {
     }
     for (const DeviceCode& target : section_.targets) {
       const auto instances = instances_for(launch, target);
-      if (!launch.otherwise.empty() || (!instances.empty() && instances.back()->when.empty())) {
+      const bool ends =
+          !instances.empty() && instances.back()->when.empty() && instances.back()->aligned != true;
+      if (!launch.otherwise.empty() || ends) {
         continue;
       }
       value.at("instances")
           .fail("the last one for " + to_string(target) +
-                " has a \"when\": add one without, or \"otherwise\" with what a caller is told");
+                " has a condition: add one without, or \"otherwise\" with what a caller is told");
     }
   }
 

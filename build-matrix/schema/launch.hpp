@@ -6,6 +6,7 @@
 // launch_code, which writes the host code. Pure.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -43,13 +44,23 @@ struct KernelConstant {
   std::optional<std::int64_t> integer;  ///< of a kValue that expressions may name
 };
 
+/// A descriptor in the place of an argument's address: Triton's, made by the host, of a matrix.
+struct DescriptorSpec {
+  std::array<std::int64_t, 2> block = {};  ///< rows and columns
+  std::vector<std::string> shape;          ///< two expressions; empty: the tensor's own extents
+};
+
 struct LaunchInstance {
   std::string name;
-  std::string when;                                 ///< empty: always
-  std::map<std::string, KernelConstant> constants;  ///< by parameter; the launch's too
+  std::string when;                                   ///< empty: always
+  std::map<std::string, KernelConstant> constants;    ///< by parameter; the launch's too
+  std::map<std::string, DescriptorSpec> descriptors;  ///< by parameter; the launch's too
   int warps = 4;
   int stages = 3;
-  int registers = 0;                ///< the most of a thread; 0: as the compiler likes
+  int registers = 0;  ///< the most of a thread; 0: as the compiler likes
+  /// True: launched, and compiled, where all that is aligned is a multiple of 16. False: nothing is
+  /// assumed. Neither: both are compiled.
+  std::optional<bool> aligned;
   std::vector<DeviceCode> targets;  ///< empty: all
 };
 

@@ -57,7 +57,8 @@ class InstancePlanner {
     Json signature = Json::object();
     Json constants = Json::object();
     Json aligned = Json::array();
-    const bool all_aligned = value_of(FormChoice::Kind::kAligned, "", chosen) == 1;
+    const bool all_aligned =
+        instance_.aligned.value_or(value_of(FormChoice::Kind::kAligned, "", chosen) == 1);
     for (const KernelArgument& argument : launch_.arguments) {
       const std::string type = type_of(argument, chosen);
       if (type.empty()) {
@@ -65,7 +66,7 @@ class InstancePlanner {
         continue;
       }
       signature[argument.parameter] = type;
-      if (argument.aligned && all_aligned) aligned.push_back(argument.parameter);
+      if (counts(argument) && all_aligned) aligned.push_back(argument.parameter);
     }
     for (const auto& [parameter, constant] : instance_.constants) {
       constants[parameter] = value_of(constant, chosen);
@@ -99,9 +100,15 @@ class InstancePlanner {
         add({FormChoice::Kind::kAttribute, constant.text, attribute->values});
       }
     }
-    if (std::ranges::any_of(launch_.arguments, &KernelArgument::aligned)) {
+    if (!instance_.aligned &&
+        std::ranges::any_of(launch_.arguments, [this](const auto& each) { return counts(each); })) {
       add({FormChoice::Kind::kAligned, "", {}});
     }
+  }
+
+  /// What a descriptor is of is aligned anyway.
+  bool counts(const KernelArgument& argument) const {
+    return argument.aligned && !instance_.descriptors.contains(argument.parameter);
   }
 
   void add(FormChoice choice) {
@@ -155,6 +162,12 @@ class InstancePlanner {
     switch (argument.kind) {
       case KernelArgument::Kind::kTensor:
         if (value_of(FormChoice::Kind::kPresent, argument.value, chosen) == 0) return "";
+        if (const auto found = instance_.descriptors.find(argument.parameter);
+            found != instance_.descriptors.end()) {
+          const auto& [rows, columns] = found->second.block;
+          return "tensordesc<" + type_named(argument.value, chosen) + "[" + std::to_string(rows) +
+                 ", " + std::to_string(columns) + "]>";
+        }
         return "*" + type_named(argument.value, chosen);
       case KernelArgument::Kind::kWorkspace:
         return "*" + type_named(argument.value, chosen);
@@ -300,6 +313,7 @@ TritonFacts parse_triton_facts(std::string_view text, const std::string& subject
   const JsonView view(json, subject);
   TritonFacts facts;
   facts.parameters = view.at("parameters").strings();
+  facts.maps = view.at("maps").boolean();
   for (const auto& [function, form] : view.at("forms").members()) {
     facts.forms[function] = {
         .threads = static_cast<std::uint32_t>(form.at("threads").unsigned_integer()),

@@ -62,6 +62,7 @@ struct TritonFacts {
     int scratch = 0;            ///< null pointers that follow the arguments
   };
   std::vector<std::string> parameters;  ///< of the function, in its order
+  bool maps = false;                    ///< a descriptor is a map for the GPU's copy engine
   std::map<std::string, Form> forms;    ///< by function
 };
 

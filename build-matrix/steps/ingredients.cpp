@@ -70,6 +70,7 @@ GlueFacts glue_facts(const VariantPlan& plan, const std::string& build_id) {
 std::vector<std::string> sdk_sources_of(const VariantPlan& plan) {
   std::vector<std::string> sources = sdk_sources(backend_of(plan));
   if (plan.carries_libraries()) sources.emplace_back("carried.cpp");
+  if (plan.is_triton()) sources.emplace_back("describe.cpp");
   return sources;
 }
 

@@ -191,6 +191,74 @@ TEST_CASE("launch code: an op of two kernels, with a part of the workspace betwe
         std::vector<std::uint64_t>{0x1000, 0x8000, 2147483648, 8, 0, 0});
 }
 
+TEST_CASE("launch code: a descriptor, for GPUs with a copy engine and for others") {
+  const kiln::sdk::Tensor matrix = tensor(0x10000, DType::kBFloat16, 100, 768, 1024);
+  kiln::sdk::OnDevice device;
+  kiln_error error = {};
+  REQUIRE(device.enter({kDLCUDA, 0}, &error) == KILN_OK);
+  driver().value_count = 6;
+
+  kiln::sdk::DescribedCall mapped("forward", "product");
+  mapped.map("x_ptr", matrix, 512, 128);
+  mapped.pointer(reinterpret_cast<void*>(0x77));
+  REQUIRE(mapped.launch(device, 0, 32, 1, 1, 1, nullptr, &error) == KILN_OK);
+  const fake_encode& encode = driver().encode;
+  CHECK(encode.address == matrix.data);
+  CHECK(encode.type == 9);  // CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+  CHECK(encode.extents[0] == 768);
+  CHECK(encode.extents[1] == 100);
+  CHECK(encode.stride == 2048);
+  CHECK(encode.box[0] == 64);  // pieces of a block
+  CHECK(encode.box[1] == 256);
+  CHECK(encode.swizzle == 3);
+  CHECK(encode.promotion == 2);  // CU_TENSOR_MAP_L2_PROMOTION_L2_128B
+  const auto values = [](int first, int count) {
+    return std::vector<std::uint64_t>(driver().values + first, driver().values + first + count);
+  };
+  CHECK(values(1, 5) == std::vector<std::uint64_t>{100, 768, 1024, 1, 0x77});
+
+  driver().value_count = 12;
+  kiln::sdk::DescribedCall computed("forward", "product");
+  computed.described("x_ptr", matrix);
+  computed.pointer(reinterpret_cast<void*>(0x77));
+  REQUIRE(computed.launch(device, 0, 32, 1, 1, 1, nullptr, &error) == KILN_OK);
+  CHECK(values(0, 12) ==
+        std::vector<std::uint64_t>{0x10000, 100, 768, 1024, 1, 0, 0, 100, 768, 1024, 1, 0x77});
+}
+
+TEST_CASE("launch code: of what no descriptor can be made") {
+  using kiln::sdk::describable;
+  using kiln::sdk::matrix_of;
+  const auto good = tensor(0x10000, DType::kFloat16, 4, 64, 64);
+  CHECK(describable(good));
+  CHECK(!describable(tensor(0x10008, DType::kFloat16, 4, 64, 64)));
+  CHECK(!describable(tensor(0x10000, DType::kFloat16, 4, 64, 68)));
+  CHECK(describable(tensor(0x10000, DType::kFloat32, 4, 64, 68)));
+  CHECK(!describable(tensor(0x10000, DType::kFloat16, 0, 64, 64)));
+  CHECK(!describable(tensor(0x10000, DType::kFloat16, 4, 0, 64)));
+  CHECK(!describable({}));
+
+  const kiln::sdk::Tensor flat = matrix_of(good, 2, 2, 128);
+  CHECK(describable(flat));
+  CHECK(flat.shape[0] == 2);
+  CHECK(flat.stride[0] == 128);
+  CHECK(!describable(matrix_of(good, 2, 3, 128)));  // more than it has
+  CHECK(!describable(matrix_of(good, 2, 1, 0)));
+
+  kiln::sdk::OnDevice device;
+  kiln_error error = {};
+  REQUIRE(device.enter({kDLCUDA, 0}, &error) == KILN_OK);
+  driver().calls[FAKE_LAUNCH] = 0;
+  kiln::sdk::DescribedCall call("forward", "product");
+  call.map("x_ptr", tensor(0x10008, DType::kFloat16, 4, 64, 68), 64, 64);
+  CHECK(call.launch(device, 0, 32, 0, 1, 1, nullptr, &error) == KILN_OK);  // nothing to do
+  CHECK(call.launch(device, 0, 32, 1, 1, 1, nullptr, &error) == KILN_UNSUPPORTED);
+  CHECK(std::string(error.text) ==
+        "row-softmax@1 x_ptr of kernel product is [4, 64] at 0x10008 with rows 136 bytes apart; a "
+        "descriptor needs elements, and an address and rows that are multiples of 16 bytes");
+  CHECK(driver().calls[FAKE_LAUNCH] == 0);
+}
+
 TEST_CASE("launch code: a form that no GPU of the target can run is named") {
   const kiln::build::TritonFacts facts{
       .parameters = {}, .forms = {{"small", {.shared = 65536}}, {"large", {.shared = 163840}}}};
@@ -236,6 +304,18 @@ TEST_CASE("launch code: facts of other forms are refused, and the outline follow
   CHECK(outline == build::launches_outline(parsed(), target));
   one.cuda.launch.launches[0].grid[0] = "M + 1";
   CHECK(outline != build::launches_outline(one, target));
+
+  build::LaunchInstance& wide = one.cuda.launch.launches[0].instances[1];
+  wide.aligned = true;
+  wide.descriptors["out_ptr"] = {.block = {1, 64}, .shape = {"N", "M"}};
+  const std::string code = build::launches_outline(one, target);
+  CHECK(code.find("sdk::KernelCall kernel(\"forward\"") != std::string::npos);
+  CHECK(code.find("sdk::DescribedCall kernel(\"forward\"") != std::string::npos);
+  CHECK(code.find("if ((call.N <= int64_t{8192}) && sdk::is_aligned(call.N) && "
+                  "sdk::is_aligned(call.out.data) && sdk::is_aligned(call.x.data) && "
+                  "sdk::is_aligned(call.x.stride[0])) {") != std::string::npos);
+  CHECK(code.find("kernel.described(\"out_ptr\", sdk::matrix_of(call.out, 2, call.N, call.M));") !=
+        std::string::npos);
 }
 
 TEST_CASE("launch code: forms that come out the same are there once, and no more than fit") {

@@ -6,6 +6,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -124,6 +127,39 @@ TEST_CASE("launch: dtypes of the CPU variants alone have no forms") {
   CHECK(forms_of() * 2 == all);
 }
 
+TEST_CASE("launch: an argument that is a descriptor, in some instances or in all") {
+  json document = json::parse(kGood);
+  json& launch = document["cuda"]["launches"][0];
+  launch["arguments"]["out"] = "y";
+  launch["instances"][1]["descriptors"] = {{"x_ptr", {64, "BLOCK"}}};
+  launch["instances"][1]["when"] = "x.describable";
+  launch["instances"][1]["aligned"] = true;
+  launch["instances"][2]["aligned"] = false;
+  launch["descriptors"] = {{"out", {{"block", {32, 16}}, {"shape", {"N", "M"}}}}};
+  const Package package = parse(document);
+  const std::vector<LaunchInstance>& instances = package.cuda.launch.launches[0].instances;
+  CHECK(instances[0].descriptors.size() == 1);
+  CHECK(instances[0].descriptors.at("out").shape == std::vector<std::string>{"N", "M"});
+  CHECK(instances[1].descriptors.at("x_ptr").block == std::array<std::int64_t, 2>{64, 2048});
+  CHECK(instances[1].descriptors.at("x_ptr").shape.empty());
+
+  const TritonPlan plan = plan_triton(package, *kiln::parse_device_code("sm_90"));
+  const auto signature_of = [&](const std::string& function) {
+    const auto& forms = plan.images.at(0).forms;
+    const auto form = std::ranges::find(forms, function, &TritonForm::function);
+    REQUIRE(form != forms.end());
+    return json::parse(form->options);
+  };
+  const json narrow = signature_of("_norm_narrow_fp16_x16");
+  CHECK(narrow["signature"]["x_ptr"] == "*fp16");
+  CHECK(narrow["signature"]["out"] == "tensordesc<fp16[32, 16]>");
+  CHECK(narrow["aligned"] == json::array({"n", "x_ptr"}));
+  const json hopper = signature_of("_norm_hopper_bf16");  // x16 alone
+  CHECK(hopper["signature"]["x_ptr"] == "tensordesc<bf16[64, 2048]>");
+  CHECK(hopper["aligned"] == json::array({"n"}));  // the descriptor's are aligned anyway
+  CHECK(signature_of("_norm_wide_bf16_fast")["aligned"].empty());
+}
+
 TEST_CASE("launch: what is refused") {
   struct Refused {
     std::string place;  ///< JSON pointer below /cuda
@@ -209,6 +245,25 @@ TEST_CASE("launch: what is refused") {
        launch + ".dtypes.x[0]: \"float32\" is not one of the dtypes of x"},
       {"/launches/0/dtypes", json{{"x", {"float16"}}},
        launch + ".dtypes: leaves out others: add \"otherwise\" with what a caller is told"},
+      {"/launches/0/descriptors", json{{"n", {64, 64}}},
+       launch + ".descriptors.n: \"n\" is not an argument that is a tensor"},
+      {"/launches/0/descriptors", json{{"b_ptr", {64, 64}}},
+       launch + ".descriptors.b_ptr: is of bias, which has not two dimensions: add \"shape\""},
+      {"/launches/0/descriptors", json{{"x_ptr", {64}}},
+       launch + ".descriptors.x_ptr: has not two members, for rows and columns"},
+      {"/launches/0/descriptors", json{{"x_ptr", {64, "N"}}},
+       launch + ".descriptors.x_ptr[1]: \"N\" is not a constant of narrow of 1 to 1048576"},
+      {"/launches/0/descriptors", json{{"x_ptr", {0, 64}}},
+       launch + ".descriptors.x_ptr[0]: expected an integer from 1 to 1048576"},
+      {"/launches/0/descriptors", json{{"x_ptr", {{"block", {64, 64}}, {"shape", {"M", "N"}}}}},
+       launch + ".descriptors.x_ptr.shape: is of x, whose rows may lie apart"},
+      {"/launches/0/descriptors", json{{"b_ptr", {{"block", {64, 64}}, {"shape", {"K", "N"}}}}},
+       launch + ".descriptors.b_ptr.shape[0]: \"K\" names K, not one of BLOCK, M, N, "
+                "multiprocessors, steps, mode"},
+      {"/launches/0/instances/2/aligned", true,
+       launch +
+           ".instances: the last one for sm_80 has a condition: add one without, or \"otherwise\" "
+           "with what a caller is told"},
       {"/launches/0/instances/1/name", "narrow",
        launch + ".instances[1].name: the name narrow is already taken"},
       {"/launches/0/instances/0/warps", 3, launch + ".instances[0].warps: is 3, not a power of 2"},
@@ -221,11 +276,11 @@ TEST_CASE("launch: what is refused") {
        launch + ".instances[1].targets: sm_86 is not one of the package's targets"},
       {"/launches/0/instances/2/when", "N < 9",
        launch +
-           ".instances: the last one for sm_80 has a \"when\": add one without, or \"otherwise\" "
+           ".instances: the last one for sm_80 has a condition: add one without, or \"otherwise\" "
            "with what a caller is told"},
       {"/launches/0/instances/2/targets", json::array({"sm_90"}),
        launch +
-           ".instances: the last one for sm_80 has a \"when\": add one without, or \"otherwise\" "
+           ".instances: the last one for sm_80 has a condition: add one without, or \"otherwise\" "
            "with what a caller is told"},
   };
   for (const Refused& refused : table) {
@@ -271,6 +326,10 @@ TEST_CASE("launch: expressions in C++") {
   CHECK(integer("next_pow2(x.stride(1))") == "sdk::next_pow2(call.x.stride[1])");
   CHECK(condition("not bias.present or M<N and N != 3") ==
         "(!call.bias.present || ((call.M < call.N) && (call.N != int64_t{3})))");
+  CHECK(condition("x.describable and M > 1") ==
+        "(sdk::describable(call.x) && (call.M > int64_t{1}))");
+  CHECK(condition("bias.describable") ==
+        "asks for bias.describable; bias is not a tensor of two dimensions of the op");
   CHECK(condition("mode != 'half-up'") == "(call.mode != Arguments::Mode::kHalfUp)");
   struct Wrong {
     const char* text;

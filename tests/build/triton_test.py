@@ -54,6 +54,23 @@ HELD_BACK = KERNEL.replace("@triton.jit", """@triton.autotune([triton.Config({"B
 DESCRIPTOR = """    whole = tl.make_tensor_descriptor(x_ptr, shape=[n, 64], strides=[64, 1], block_shape=[64, 64])
     tl.store(out_ptr + places, tl.sum(whole.load([0, 0])), mask=places < n)
 """
+# A package of its own, since a descriptor is of a matrix.
+SQUARES = '''import triton
+import triton.language as tl
+
+
+@triton.jit
+def squares(a, b, out, K, BLOCK: tl.constexpr):
+    row = tl.program_id(0) * BLOCK
+    column = tl.program_id(1) * BLOCK
+    sums = tl.zeros((BLOCK, BLOCK), tl.float32)
+    for k in range(0, K, BLOCK):
+        if BLOCK >= 16:
+            sums = tl.dot(a.load([row, k]), b.load([column, k]).T, sums)
+        else:
+            sums += a.load([row, k]).to(tl.float32)
+    out.store([row, column], sums.to(out.dtype))
+'''
 DOT = '''    tile = tl.arange(0, 64)
     a = tl.load(x_ptr + tile[:, None] * 64 + tile[None, :]).to(tl.float16)
     tl.store(out_ptr + tile[:, None] * 64 + tile[None, :], tl.dot(a, a))
@@ -137,6 +154,37 @@ class Triton(unittest.TestCase):
         images = json.loads((self.out / "row-softmax" / ONLY / "inspect.json").read_text())["images"]
         self.assertEqual([len(each["kernels"]) for each in images], [24])  # as the page says
 
+    def test_descriptors_of_the_host(self):
+        """Maps for the copy engine where Triton uses it, addresses elsewhere; and what is not made."""
+        def squares(block):
+            document = json.loads(json.dumps(PACKAGE))
+            document["cuda"]["targets"] = ["sm_80", "sm_90a"]
+            document["cuda"]["launches"] = [{
+                "op": "twice", "source": "csrc/double.py", "kernel": "squares", "grid": ["cdiv(M, BLOCK)", "cdiv(M, BLOCK)"],
+                "arguments": {"a": "x", "b": "x", "out": "out", "K": "N"}, "constants": {"BLOCK": block},
+                "descriptors": {"a": ["BLOCK", "BLOCK"], "b": ["BLOCK", "BLOCK"],
+                                "out": {"block": ["BLOCK", "BLOCK"], "shape": ["M", "M"]}},
+                "instances": [{"name": "all", "when": "x.describable"}], "otherwise": "x is not aligned"}]
+            x, out = document["ops"][0]["tensors"]
+            x.update({"dtype": ["float16"], "shape": ["M", "N"], "layout": "rows"})
+            out["shape"] = ["M", "M", 1]
+            package = self.written(kernel=SQUARES)
+            (package / "package.json").write_text(json.dumps(document))
+            return package
+
+        self.built(squares(64), "cu13.5-sm_90a-x86_64,cu12.9-sm_80-x86_64")
+        for code, maps, used in (("sm_90a", True, "kernel.map("), ("sm_80", False, "kernel.described(")):
+            with self.subTest(code):
+                toolkit = "cu13.5" if maps else "cu12.9"
+                facts = json.loads((self.out / f".work/double/device/{toolkit}-{code}/squares.json").read_text())
+                self.assertEqual(facts["maps"], maps)
+                self.assertEqual([form["scratch"] for form in facts["forms"].values()], [2])
+                launches = next(self.out.glob(f".work/**/{toolkit}-{code}-x86_64/launches.gen.cpp")).read_text()
+                self.assertEqual(launches.count(used), 3)
+        done = self.build(squares(8), "cu13.5-sm_90a-x86_64")
+        self.assertEqual(done.returncode, 15)
+        self.assertRegex(done.stderr + done.stdout, r"squares, as squares_all, for sm_90a wants a descriptor that is not made")
+
     def test_what_kiln_new_writes(self):
         done = subprocess.run([os.environ["KILN_BIN"] + "/kiln", "new", self.work / "row-scale", "--triton"],
                               capture_output=True, text=True, check=False)
@@ -175,7 +223,7 @@ class Triton(unittest.TestCase):
             ("no such function", {"kernel": "triple"}, KERNEL, ONLY,
              r"double\.py: triple for sm_80 has no @triton\.jit function triple\nThose at the file's first level are double: one that"),
             ("a descriptor of the host", {}, KERNEL + "    tl.store(out_ptr + places, x_ptr.load([0]))\n", ONLY,
-             r"has no attribute 'load'(.*\n)*An argument is one pointer or one number: of a descriptor"),
+             r"has no attribute 'load'(.*\n)*An argument is one pointer or one number: that it is a descriptor"),
             ("a tuple", {}, KERNEL + "    tl.store(out_ptr + places, x_ptr[0])\n", ONLY, r"unsupported tensor index(.*\n)*.*of a tuple one by one"),
             ("a kernel of Gluon", {}, KERNEL.replace("@triton.jit", "@gluon.jit").replace(
                 "import triton\n", "import triton\nfrom triton.experimental import gluon\n"), ONLY,

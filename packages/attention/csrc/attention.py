@@ -3,7 +3,8 @@
 
 Softmax is computed block of keys after block in fp32 with a running maximum, in powers of 2: scores are multiplied by
 scale log2(e). A program's rows are queries of one head and one sequence (prefill), or all queries of a sequence in the
-heads that share a head of keys (decode). No kernel reads a key beyond a sequence's last.
+heads that share a head of keys (decode). Blocks that are seen as a whole are not looked at key by key; where the GPU has
+a copy engine for them, they come by descriptors. What kernels compute with is not read beyond a sequence's last key.
 """
 
 import triton
@@ -16,10 +17,9 @@ FAR = tl.constexpr(0x3FFFFFFF)  # a window without bound; sequences are shorter
 
 
 @triton.jit
-def _scaled(q, scale, D: tl.constexpr):
-    """q, and what its scores are multiplied by, which is not negative. A scale of 0 is 1 / sqrt(D)."""
-    q = tl.where(scale < 0, -q, q)
-    return q, tl.where(scale == 0, 1.0 / (D**0.5), tl.abs(scale)) * LOG2E
+def _scaled(scale, D: tl.constexpr):
+    """The sign of scale, and what |scores| are multiplied by. A scale of 0 is 1 / sqrt(D)."""
+    return tl.where(scale < 0, -1.0, 1.0), tl.where(scale == 0, 1.0 / (D**0.5), tl.abs(scale)) * LOG2E
 
 
 @triton.jit
@@ -48,8 +48,24 @@ def _sequence_of(block, starts, sequences, ROWS: tl.constexpr):
 
 
 @triton.jit
-def prefill(q_ptr, k_ptr, v_ptr, q_starts, k_starts, out_ptr, lse_ptr, q_stride, k_stride, v_stride, tokens, sequences,
-            heads, group, scale, left, right, D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr):
+def _whole(first, end, low, high, SIZE: tl.constexpr):
+    """Of the blocks of [first, end), those of [whole, edge) lie in [low, high) as a whole; and how much the others cover,
+    whose starts _other() tells."""
+    last = tl.maximum(tl.cdiv(end, SIZE) * SIZE, first)
+    whole = tl.minimum(tl.cdiv(tl.maximum(low, first), SIZE) * SIZE, last)
+    edge = tl.minimum(tl.maximum(tl.maximum(high, 0) // SIZE * SIZE, whole), last)
+    return whole, edge, whole - first + last - edge
+
+
+@triton.jit
+def _other(start, whole, edge):
+    return tl.where(start < whole, start, start - whole + edge)
+
+
+@triton.jit
+def prefill(q_ptr, k_ptr, v_ptr, k_map, v_map, q_starts, k_starts, out_ptr, lse_ptr, q_stride, k_stride, v_stride, tokens,
+            sequences, heads, group, scale, left, right, D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+            MAPPED: tl.constexpr):
     """Grid: the numbers of blocks times the heads. A sequence's last blocks, which have most to do, come first."""
     program = tl.program_id(0)
     head = program % heads
@@ -67,42 +83,49 @@ def prefill(q_ptr, k_ptr, v_ptr, q_starts, k_starts, out_ptr, lse_ptr, q_stride,
     column = tl.arange(0, D)
     q_ptr += q_begin.to(tl.int64) * q_stride + head * D
     q = tl.load(q_ptr + row[:, None].to(tl.int64) * q_stride + column[None, :], mask=row[:, None] < queries, other=0.0)
-    q, scale = _scaled(q, scale, D)
+    sign, scale = _scaled(scale, D)
     one_key = tl.arange(0, KEYS)
     k_at = one_key[None, :] * k_stride + column[:, None]
     v_at = one_key[:, None] * v_stride + column[None, :]
+    kv_column = head // group * D
+    k_ptr += k_begin.to(tl.int64) * k_stride + kv_column
+    v_ptr += k_begin.to(tl.int64) * v_stride + kv_column
 
-    # Keys [first, whole) are seen by all rows, and not looked at one by one; those of [whole, end) by some.
     position = row + keys - queries
-    newest = tl.minimum(begin + ROWS, queries) - 1 + keys - queries
     oldest = begin + keys - queries
+    newest = tl.minimum(begin + ROWS, queries) - 1 + keys - queries
     first = tl.maximum(oldest - left, 0) // KEYS * KEYS
-    end = tl.minimum(keys, newest + 1 + right)
-    whole = tl.maximum(tl.minimum(keys, oldest + 1 + right), 0) // KEYS * KEYS
-    whole = tl.where(left == FAR, whole, first)
-    k_ptr += (k_begin + first).to(tl.int64) * k_stride + head // group * D
-    v_ptr += (k_begin + first).to(tl.int64) * v_stride + head // group * D
+    # Whole blocks go without the sign, which costs time, and is rarely asked for.
+    by_all = tl.where(sign < 0, 0, tl.minimum(keys, oldest + 1 + right))
+    whole, edge, others = _whole(first, tl.minimum(keys, newest + 1 + right), newest - left, by_all, KEYS)
 
     values = tl.zeros([ROWS, D], tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     most = tl.full([ROWS], NONE, tl.float32)
-    for start in tl.range(first, whole, KEYS):
-        k = tl.load(k_ptr + k_at)
+    k_next = k_ptr + whole.to(tl.int64) * k_stride
+    v_next = v_ptr + whole.to(tl.int64) * v_stride
+    for start in tl.range(whole, edge, KEYS):
+        if MAPPED:
+            k = tl.trans(k_map.load([k_begin + start, kv_column]))
+        else:
+            k = tl.load(k_next + k_at)
         scores = tl.dot(q, k)
-        v = tl.load(v_ptr + v_at)
+        if MAPPED:
+            v = v_map.load([k_begin + start, kv_column])
+        else:
+            v = tl.load(v_next + v_at)
         values, total, most = _add_block(values, total, most, scores, v, scale)
-        k_ptr += KEYS * k_stride
-        v_ptr += KEYS * v_stride
-    for start in tl.range(whole, end, KEYS):
+        k_next += KEYS * k_stride
+        v_next += KEYS * v_stride
+    for done in tl.range(0, others, KEYS):
+        start = _other(first + done, whole, edge)
         key = start + one_key
-        k = tl.load(k_ptr + k_at, mask=key[None, :] < keys, other=0.0)
+        k = tl.load(k_ptr + start.to(tl.int64) * k_stride + k_at, mask=key[None, :] < keys, other=0.0)
         seen = (key[None, :] < keys) & (key[None, :] >= position[:, None] - left)
         seen &= key[None, :] <= position[:, None] + right
-        scores = tl.where(seen, tl.dot(q, k), NONE)
-        v = tl.load(v_ptr + v_at, mask=key[:, None] < keys, other=0.0)
+        scores = tl.where(seen, tl.dot(q, k) * sign, NONE)
+        v = tl.load(v_ptr + start.to(tl.int64) * v_stride + v_at, mask=key[:, None] < keys, other=0.0)
         values, total, most = _add_block(values, total, most, scores, v, scale)
-        k_ptr += KEYS * k_stride
-        v_ptr += KEYS * v_stride
 
     values = values / tl.where(total == 0, 1.0, total)[:, None]
     row = q_begin + row
@@ -114,32 +137,48 @@ def prefill(q_ptr, k_ptr, v_ptr, q_starts, k_starts, out_ptr, lse_ptr, q_stride,
 
 
 @triton.jit
-def delta(grad_out_ptr, out_ptr, grad_lse_ptr, delta_ptr, tokens, heads, D: tl.constexpr):
-    """Of each token and head, sum(grad_out out) less the gradient of lse. Grid: tokens times heads."""
-    program = tl.program_id(0)
-    at = program.to(tl.int64) * D + tl.arange(0, D)
-    products = tl.load(grad_out_ptr + at).to(tl.float32) * tl.load(out_ptr + at).to(tl.float32)
-    of_row = tl.sum(products, 0)
-    row = (program % heads).to(tl.int64) * tokens + program // heads
+def delta(grad_out_ptr, out_ptr, grad_lse_ptr, delta_ptr, tokens, heads, D: tl.constexpr, ROWS: tl.constexpr):
+    """Of each token and head, sum(grad_out out) less the gradient of lse. Grid: tokens times heads, by blocks."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    is_row = row < tokens.to(tl.int64) * heads
+    at = row[:, None] * D + tl.arange(0, D)[None, :]
+    grad_out = tl.load(grad_out_ptr + at, mask=is_row[:, None], other=0.0).to(tl.float32)
+    of_row = tl.sum(grad_out * tl.load(out_ptr + at, mask=is_row[:, None], other=0.0).to(tl.float32), 1)
+    place = row % heads * tokens + row // heads
     if grad_lse_ptr is not None:
-        of_row -= tl.load(grad_lse_ptr + row)
-    tl.store(delta_ptr + row, of_row)
+        of_row -= tl.load(grad_lse_ptr + place, mask=is_row, other=0.0)
+    tl.store(delta_ptr + place, of_row, mask=is_row)
 
 
 @triton.jit
-def _gradients(q, k, v, grad_out, lse, deltas, seen, scale):
-    """Of a block: the powers, and the gradients of the scores, both [rows, keys]. lse is in powers of 2."""
-    powers = tl.where(seen, tl.math.exp2(tl.dot(q, tl.trans(k)) * scale - lse[:, None]), 0.0)
-    of_powers = tl.dot(grad_out, tl.trans(v))
-    return powers.to(q.dtype), (powers * (of_powers - deltas[:, None])).to(q.dtype)
+def _powers(scores, lse, scale, seen):
+    """exp2(scores scale - lse), and 0 where a key is not seen."""
+    powers = tl.math.exp2(scores * scale - lse)
+    if seen is not None:
+        powers = tl.where(seen, powers, 0.0)
+    return powers
 
 
 @triton.jit
-def backward_keys(q_ptr, k_ptr, v_ptr, grad_out_ptr, lse_ptr, delta_ptr, q_starts, k_starts, grad_k_ptr, grad_v_ptr,
-                  q_stride, k_stride, v_stride, grad_k_stride, grad_v_stride, tokens, sequences, heads, group,
-                  scale, left, right, D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr):
-    """The gradients of k and v. Grid: the numbers of blocks of keys times the heads of keys. A program adds up all
-    queries of all heads that share its keys, in one order."""
+def _add_queries(grad_k, grad_v, k, v, q, grad_out, lse, deltas, seen, scale, OF_K: tl.constexpr, OF_V: tl.constexpr):
+    """The gradients of a block of keys with a block of queries more. Scores are [keys, queries], so that what is made of
+    them goes on into the next product without a way through shared memory."""
+    powers = _powers(tl.dot(k, tl.trans(q)), (lse * LOG2E)[None, :], scale, seen)
+    if OF_V:
+        grad_v = tl.dot(powers.to(k.dtype), grad_out, grad_v)
+    if OF_K:
+        of_powers = tl.dot(v, tl.trans(grad_out))
+        grad_k = tl.dot((powers * (of_powers - deltas[None, :])).to(k.dtype), q, grad_k)
+    return grad_k, grad_v
+
+
+@triton.jit
+def backward_keys(q_ptr, k_ptr, v_ptr, grad_out_ptr, q_map, grad_out_map, lse_ptr, delta_ptr, q_starts, k_starts, grad_k_ptr,
+                  grad_v_ptr, q_stride, k_stride, v_stride, grad_k_stride, grad_v_stride, tokens, sequences, heads, group,
+                  scale, left, right, D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, OF_K: tl.constexpr,
+                  OF_V: tl.constexpr, MAPPED: tl.constexpr):
+    """The gradients of k and v, or of one of them. Grid: the numbers of blocks of keys times the heads of keys. A program
+    adds up all queries of all heads that share its keys, in one order."""
     program = tl.program_id(0)
     kv_heads = heads // group
     kv_head = program % kv_heads
@@ -163,35 +202,61 @@ def backward_keys(q_ptr, k_ptr, v_ptr, grad_out_ptr, lse_ptr, delta_ptr, q_start
     behind = keys - queries
     first = tl.maximum(begin - right - behind, 0) // ROWS * ROWS
     end = tl.minimum(queries, tl.minimum(begin + KEYS, keys) + left - behind)
+    by_all = tl.where(begin + KEYS <= keys, tl.minimum(queries, begin + left + 1 - behind), 0)
+    whole, edge, others = _whole(first, end, begin + KEYS - 1 - right - behind, by_all, ROWS)
     grad_k = tl.zeros([KEYS, D], tl.float32)
     grad_v = tl.zeros([KEYS, D], tl.float32)
+    one_row = tl.arange(0, ROWS)
+    q_at = one_row[:, None] * q_stride + column[None, :]
+    grad_out_at = one_row[:, None] * (heads * D) + column[None, :]
     for number in tl.range(0, group):
         head = kv_head * group + number
-        for start in tl.range(first, end, ROWS):
-            row = start + tl.arange(0, ROWS)
+        q_head = q_ptr + q_begin.to(tl.int64) * q_stride + head * D
+        grad_out_head = grad_out_ptr + (q_begin.to(tl.int64) * heads + head) * D
+        lse_head = lse_ptr + head.to(tl.int64) * tokens + q_begin
+        delta_head = delta_ptr + head.to(tl.int64) * tokens + q_begin
+        for start in tl.range(whole, edge, ROWS):
+            if MAPPED:
+                q = q_map.load([q_begin + start, head * D])
+                grad_out = grad_out_map.load([q_begin + start, head * D])
+            else:
+                q = tl.load(q_head + start.to(tl.int64) * q_stride + q_at)
+                grad_out = tl.load(grad_out_head + start.to(tl.int64) * heads * D + grad_out_at)
+            lse = tl.load(lse_head + start + one_row)
+            deltas = tl.load(delta_head + start + one_row)
+            grad_k, grad_v = _add_queries(grad_k, grad_v, k, v, q, grad_out, lse, deltas, None, exponent * LOG2E, OF_K, OF_V)
+        for done in tl.range(0, others, ROWS):
+            start = _other(first + done, whole, edge)
+            row = start + one_row
             is_row = row < queries
-            token = (q_begin + row).to(tl.int64)
-            q = tl.load(q_ptr + token[:, None] * q_stride + head * D + column[None, :], mask=is_row[:, None], other=0.0)
-            grad_out = tl.load(grad_out_ptr + (token[:, None] * heads + head) * D + column[None, :],
-                               mask=is_row[:, None], other=0.0)
-            lse = tl.load(lse_ptr + head.to(tl.int64) * tokens + token, mask=is_row, other=0.0) * LOG2E
-            deltas = tl.load(delta_ptr + head.to(tl.int64) * tokens + token, mask=is_row, other=0.0)
+            q = tl.load(q_head + start.to(tl.int64) * q_stride + q_at, mask=is_row[:, None], other=0.0)
+            grad_out = tl.load(grad_out_head + start.to(tl.int64) * heads * D + grad_out_at, mask=is_row[:, None], other=0.0)
+            lse = tl.load(lse_head + row, mask=is_row, other=0.0)
+            deltas = tl.load(delta_head + row, mask=is_row, other=0.0)
             position = row + behind
-            seen = is_row[:, None] & is_key[None, :] & (key[None, :] >= position[:, None] - left)
-            seen &= key[None, :] <= position[:, None] + right
-            powers, of_scores = _gradients(q, k, v, grad_out, lse, deltas, seen, exponent * LOG2E)
-            grad_v = tl.dot(tl.trans(powers), grad_out, grad_v)
-            grad_k = tl.dot(tl.trans(of_scores), q, grad_k)
+            seen = is_row[None, :] & is_key[:, None] & (key[:, None] >= position[None, :] - left)
+            seen &= key[:, None] <= position[None, :] + right
+            grad_k, grad_v = _add_queries(grad_k, grad_v, k, v, q, grad_out, lse, deltas, seen, exponent * LOG2E, OF_K, OF_V)
     grad_k_at = key_row[:, None] * grad_k_stride + kv_head * D + column[None, :]
     grad_v_at = key_row[:, None] * grad_v_stride + kv_head * D + column[None, :]
-    tl.store(grad_k_ptr + grad_k_at, (grad_k * exponent).to(grad_k_ptr.dtype.element_ty), mask=is_key[:, None])
-    tl.store(grad_v_ptr + grad_v_at, grad_v.to(grad_v_ptr.dtype.element_ty), mask=is_key[:, None])
+    if OF_K:
+        tl.store(grad_k_ptr + grad_k_at, (grad_k * exponent).to(grad_k_ptr.dtype.element_ty), mask=is_key[:, None])
+    if OF_V:
+        tl.store(grad_v_ptr + grad_v_at, grad_v.to(grad_v_ptr.dtype.element_ty), mask=is_key[:, None])
 
 
 @triton.jit
-def backward_queries(q_ptr, k_ptr, v_ptr, grad_out_ptr, lse_ptr, delta_ptr, q_starts, k_starts, grad_q_ptr, q_stride,
-                     k_stride, v_stride, grad_q_stride, tokens, sequences, heads, group, scale, left, right,
-                     D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr):
+def _add_keys(grad_q, q, grad_out, lse, deltas, k, v, seen, scale):
+    """The gradient of a block of queries with a block of keys more."""
+    powers = _powers(tl.dot(q, tl.trans(k)), lse[:, None], scale, seen)
+    of_powers = tl.dot(grad_out, tl.trans(v))
+    return tl.dot((powers * (of_powers - deltas[:, None])).to(k.dtype), k, grad_q)
+
+
+@triton.jit
+def backward_queries(q_ptr, k_ptr, v_ptr, grad_out_ptr, k_map, v_map, lse_ptr, delta_ptr, q_starts, k_starts, grad_q_ptr,
+                     q_stride, k_stride, v_stride, grad_q_stride, tokens, sequences, heads, group, scale, left, right,
+                     D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, MAPPED: tl.constexpr):
     """The gradient of q. Grid: as prefill's."""
     program = tl.program_id(0)
     head = program % heads
@@ -216,21 +281,35 @@ def backward_queries(q_ptr, k_ptr, v_ptr, grad_out_ptr, lse_ptr, delta_ptr, q_st
     deltas = tl.load(delta_ptr + head.to(tl.int64) * tokens + token, mask=is_row, other=0.0)
     exponent = tl.where(scale == 0, 1.0 / (D**0.5), scale)
     position = row + keys - queries
+    oldest = begin + keys - queries
     newest = tl.minimum(begin + ROWS, queries) - 1 + keys - queries
-    first = tl.maximum(begin + keys - queries - left, 0) // KEYS * KEYS
+    first = tl.maximum(oldest - left, 0) // KEYS * KEYS
     end = tl.minimum(keys, newest + 1 + right)
+    whole, edge, others = _whole(first, end, newest - left, tl.minimum(keys, oldest + 1 + right), KEYS)
+    one_key = tl.arange(0, KEYS)
+    k_at = one_key[:, None] * k_stride + column[None, :]
+    v_at = one_key[:, None] * v_stride + column[None, :]
+    kv_column = head // group * D
+    k_ptr += k_begin.to(tl.int64) * k_stride + kv_column
+    v_ptr += k_begin.to(tl.int64) * v_stride + kv_column
     grad_q = tl.zeros([ROWS, D], tl.float32)
-    for start in tl.range(first, end, KEYS):
-        key = start + tl.arange(0, KEYS)
+    for start in tl.range(whole, edge, KEYS):
+        if MAPPED:
+            k = k_map.load([k_begin + start, kv_column])
+            v = v_map.load([k_begin + start, kv_column])
+        else:
+            k = tl.load(k_ptr + start.to(tl.int64) * k_stride + k_at)
+            v = tl.load(v_ptr + start.to(tl.int64) * v_stride + v_at)
+        grad_q = _add_keys(grad_q, q, grad_out, lse, deltas, k, v, None, exponent * LOG2E)
+    for done in tl.range(0, others, KEYS):
+        start = _other(first + done, whole, edge)
+        key = start + one_key
         is_key = key < keys
-        key_row = (k_begin + key).to(tl.int64)
-        at = head // group * D + column
-        k = tl.load(k_ptr + key_row[:, None] * k_stride + at[None, :], mask=is_key[:, None], other=0.0)
-        v = tl.load(v_ptr + key_row[:, None] * v_stride + at[None, :], mask=is_key[:, None], other=0.0)
-        seen = is_row[:, None] & is_key[None, :] & (key[None, :] >= position[:, None] - left)
+        k = tl.load(k_ptr + start.to(tl.int64) * k_stride + k_at, mask=is_key[:, None], other=0.0)
+        v = tl.load(v_ptr + start.to(tl.int64) * v_stride + v_at, mask=is_key[:, None], other=0.0)
+        seen = is_key[None, :] & (key[None, :] >= position[:, None] - left)
         seen &= key[None, :] <= position[:, None] + right
-        _, of_scores = _gradients(q, k, v, grad_out, lse, deltas, seen, exponent * LOG2E)
-        grad_q = tl.dot(of_scores, k, grad_q)
+        grad_q = _add_keys(grad_q, q, grad_out, lse, deltas, k, v, seen, exponent * LOG2E)
     grad_q_at = token[:, None] * grad_q_stride + head * D + column[None, :]
     tl.store(grad_q_ptr + grad_q_at, (grad_q * exponent).to(grad_q_ptr.dtype.element_ty), mask=is_row[:, None])
 
@@ -258,7 +337,7 @@ def decode(q_ptr, k_pages, v_pages, table_ptr, lengths, values_ptr, lse_ptr, q_s
     query = sequence * tokens + token
     q_at = query[:, None].to(tl.int64) * q_stride + head[:, None] * D + column[None, :]
     q = tl.load(q_ptr + q_at, mask=is_row[:, None], other=0.0)
-    q, scale = _scaled(q, scale, D)
+    sign, scale = _scaled(scale, D)
     position = keys - tokens + token
     table_ptr += sequence.to(tl.int64) * table_stride
 
@@ -272,7 +351,7 @@ def decode(q_ptr, k_pages, v_pages, table_ptr, lengths, values_ptr, lse_ptr, q_s
         at = ((page * page_rows + key % page_rows) * kv_heads + kv_head) * D
         k = tl.load(k_pages + at[None, :] + column[:, None], mask=is_key[None, :], other=0.0)
         seen = is_key[None, :] & (key[None, :] <= position[:, None]) & (key[None, :] >= position[:, None] - left)
-        scores = tl.where(seen, tl.dot(q, k), NONE)
+        scores = tl.where(seen, tl.dot(q, k) * sign, NONE)
         v = tl.load(v_pages + at[:, None] + column[None, :], mask=is_key[:, None], other=0.0)
         values, total, most = _add_block(values, total, most, scores, v, scale)
 

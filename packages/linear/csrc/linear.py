@@ -5,44 +5,59 @@ import triton.language as tl
 
 
 @triton.jit
-def product(x, weight, bias, y, x_stride, y_stride, M, N, K,
-            BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
-            WHOLE: tl.constexpr = False, WIDE: tl.constexpr = False):
-    """A tile of BLOCK_M x BLOCK_N. GROUP rows of tiles go together through the weights, which then stay in L2. WHOLE: K is a
-    multiple of BLOCK_K. WIDE: N and y_stride are multiples of 8, so that eight outputs are one store."""
-    tiles_m = tl.cdiv(M, BLOCK_M)
-    tiles_n = tl.cdiv(N, BLOCK_N)
-    tile = tl.program_id(0)
+def _corner(tile, tiles_m, tiles_n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP: tl.constexpr):
+    """The first row and column of a tile. GROUP rows of tiles go together through the weights, which then stay in L2."""
     group = tile // (GROUP * tiles_n)
     first = group * GROUP
     height = min(tiles_m - first, GROUP)
     within = tile - group * GROUP * tiles_n
-    rows = ((first + within % height) * BLOCK_M + tl.arange(0, BLOCK_M)).to(tl.int64)
-    columns = ((within // height) * BLOCK_N + tl.arange(0, BLOCK_N)).to(tl.int64)
-    depth = tl.arange(0, BLOCK_K)
-    # Rows beyond the last are read at the last one's place and not written.
-    a = x + tl.minimum(rows, M - 1)[:, None] * x_stride + depth[None, :]
-    b = weight + tl.minimum(columns, N - 1)[None, :] * K + depth[:, None]
-    sums = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for k in range(0, K, BLOCK_K):
-        if WHOLE:
-            left, right = tl.load(a), tl.load(b)
-        else:
+    return (first + within % height) * BLOCK_M, within // height * BLOCK_N
+
+
+@triton.jit
+def _add_bias(sums, bias, columns, N):
+    if bias is not None:
+        sums += tl.load(bias + columns, mask=columns < N, other=0.0).to(tl.float32)[None, :]
+    return sums
+
+
+@triton.jit
+def product(x, weight, bias, y, x_stride, y_stride, M, N, K,
+            BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+            MAPPED: tl.constexpr):
+    """Tiles of BLOCK_M x BLOCK_N, one a program. MAPPED: x, weight and y are descriptors, and a program goes on to further
+    tiles, whose first blocks come while it writes the last one."""
+    tiles_m = tl.cdiv(M, BLOCK_M)
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    if MAPPED:
+        for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0), flatten=True):
+            row, column = _corner(tile, tiles_m, tiles_n, BLOCK_M, BLOCK_N, GROUP)
+            sums = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+            for k in range(0, K, BLOCK_K):
+                sums = tl.dot(x.load([row, k]), weight.load([column, k]).T, sums)
+            sums = _add_bias(sums, bias, column + tl.arange(0, BLOCK_N), N)
+            y.store([row, column], sums.to(y.dtype))
+    else:
+        row, column = _corner(tl.program_id(0), tiles_m, tiles_n, BLOCK_M, BLOCK_N, GROUP)
+        rows = (row + tl.arange(0, BLOCK_M)).to(tl.int64)
+        columns = (column + tl.arange(0, BLOCK_N)).to(tl.int64)
+        depth = tl.arange(0, BLOCK_K)
+        # Rows beyond the last are read at the last one's place and not written.
+        a = x + tl.minimum(rows, M - 1)[:, None] * x_stride + depth[None, :]
+        b = weight + tl.minimum(columns, N - 1)[None, :] * K + depth[:, None]
+        sums = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        for k in range(0, K, BLOCK_K):
             seen = depth[None, :] < K - k
             if BLOCK_M == 16:  # of so few rows the last would be fetched many times over
                 seen = seen & (rows[:, None] < M)
             left = tl.load(a, mask=seen, other=0.0)
             right = tl.load(b, mask=depth[:, None] < K - k, other=0.0)
-        sums = tl.dot(left, right, sums)
-        a += BLOCK_K
-        b += BLOCK_K
-    if WIDE:  # the compiler sees the multiples
-        N = N // 8 * 8
-        y_stride = y_stride // 8 * 8
-    inside = (rows[:, None] < M) & (columns[None, :] < N)
-    if bias is not None:
-        sums += tl.load(bias + columns, mask=columns < N, other=0.0).to(tl.float32)[None, :]
-    tl.store(y + rows[:, None] * y_stride + columns[None, :], sums.to(y.dtype.element_ty), mask=inside)
+            sums = tl.dot(left, right, sums)
+            a += BLOCK_K
+            b += BLOCK_K
+        inside = (rows[:, None] < M) & (columns[None, :] < N)
+        sums = _add_bias(sums, bias, columns, N)
+        tl.store(y + rows[:, None] * y_stride + columns[None, :], sums.to(y.dtype.element_ty), mask=inside)
 
 
 @triton.jit

@@ -20,6 +20,7 @@ set -eu
 version='@VERSION@'
 url=${KILN_DOWNLOAD:-@URL@}
 sums='@SUMS@'
+stall=30  # seconds without a byte after which a try ends; there are four
 
 say() { printf 'kiln: %s\n' "$*" >&2 || true; }  # it installs, whether or not anyone reads that
 refuse() { say "$*" "Nothing was installed."; exit 1; }
@@ -58,11 +59,13 @@ fetch() {
   expected=$(printf '%s\n' "$sums" | sed -n "s/^\([0-9a-f]\{64\}\)  $1\$/\1/p")
   [ -n "$expected" ] || refuse "this release has no $1."
   say "fetching $url/$1"
+  # Slow is not stalled: there is no limit to the whole.
   case $downloader in
-    curl) curl -fsSL --retry 3 -o "$draft/$1" "$url/$1" ;;
-    wget) wget -q -O "$draft/$1" "$url/$1" ;;
+    curl) curl -fsSL --retry 3 --connect-timeout "$stall" --speed-limit 1 --speed-time "$stall" -o "$draft/$1" "$url/$1" ;;
+    wget) wget -q -t 4 -T "$stall" -O "$draft/$1" "$url/$1" ;;  # by letters, as BusyBox knows them
     cp) [ -f "$url/$1" ] && cp "$url/$1" "$draft/$1" ;;
-  esac || refuse "$url/$1 cannot be fetched by $downloader, or was cut short: try again, or set KILN_DOWNLOAD to another place."
+  esac || refuse "$url/$1 cannot be fetched by $downloader, was cut short, or stalled for $stall seconds:" \
+    "try again, or set KILN_DOWNLOAD to another place."
   found=$(sha256sum <"$draft/$1" | cut -d ' ' -f 1)  # of a name with a backslash it would print another line
   [ "$found" = "$expected" ] ||
     refuse "$url/$1 is not the file of this release: expected SHA-256 $expected, found $found. Do not use it; tell who serves it."

@@ -18,6 +18,7 @@ import sys
 import tarfile
 import tempfile
 import threading
+import time
 import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
@@ -35,18 +36,29 @@ def load_release():
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    cut = False
+    how = "whole"
+    tested = threading.Event()  # ends what stalls
 
     def do_GET(self):
         file = pathlib.Path(self.translate_path(self.path))
-        if not self.cut or not file.exists():
+        if self.how == "whole" or not file.exists():
             super().do_GET()
+            return
+        if self.how == "silent":
+            self.tested.wait()
             return
         content = file.read_bytes()
         self.send_response(200)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
+        if self.how == "slow":
+            for at in range(0, len(content), len(content) // 9):
+                self.wfile.write(content[at:at + len(content) // 9])
+                time.sleep(0.5)
+            return
         self.wfile.write(content[:len(content) // 2])
+        if self.how == "stalls":
+            self.tested.wait()
         self.close_connection = True
 
     def log_message(self, *arguments):
@@ -63,12 +75,14 @@ class InstallerTest(unittest.TestCase):
         self.pack(TAR, f"kiln-1.2.3-linux-{MACHINE}", {"bin/kiln": "#!/bin/sh\necho kiln 1.2.3\n",
                                                        "bin/kiln-registry": "#!/bin/sh\n"})
         self.pack("kiln-kernels-1.2.3.tar.gz", "kiln-kernels-1.2.3", {"share/kiln/registry.root.json": "{}"})
-        Handler.cut = False
+        Handler.how = "whole"
+        Handler.tested.clear()
         self.server = http.server.ThreadingHTTPServer(
             ("127.0.0.1", 0), lambda *words: Handler(*words, directory=str(self.release)))
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         self.addCleanup(self.server.server_close)
         self.addCleanup(self.server.shutdown)
+        self.addCleanup(Handler.tested.set)
         url = f"http://127.0.0.1:{self.server.server_port}"
         self.script = self.work / "install.sh"
         self.script.write_text(load_release().installer("1.2.3", url, self.release))
@@ -87,7 +101,7 @@ class InstallerTest(unittest.TestCase):
     def install(self, *words, path=None, **environment):
         self.files_before = self.outside()
         done = subprocess.run(["/bin/sh", self.script, *words], check=False, capture_output=True, text=True, cwd=self.work,
-                              env={"HOME": str(self.home), "PATH": path or os.environ["PATH"]} | environment)
+                              timeout=120, env={"HOME": str(self.home), "PATH": path or os.environ["PATH"]} | environment)
         self.assertEqual(self.outside(), self.files_before, "something was written outside of the prefix")
         return done.returncode, done.stderr
 
@@ -180,8 +194,29 @@ class InstallerTest(unittest.TestCase):
         self.refused(REFUSED, "kiln-kernels-1.2.3.tar.gz is not the file of this release", words=["--kernels"])
 
     def test_a_download_that_was_cut(self):
-        Handler.cut = True
+        Handler.how = "cut"
         self.refused(REFUSED, "was cut short")
+
+    def waits(self, seconds):
+        """The script with another patience, and without tries after the first."""
+        text = self.script.read_text()
+        for pattern, there in (("stall=30 ", f"stall={seconds} "), ("--retry 3", "--retry 0"), ("-t 4", "-t 1")):
+            self.assertEqual(text.count(pattern), 1, pattern)
+            text = text.replace(pattern, there)
+        self.script.write_text(text)
+
+    def test_a_download_that_stalls(self):
+        self.waits(1)
+        for path in [None] + [self.tools("curl")] * bool(shutil.which("wget")):
+            for Handler.how in ("silent", "stalls"):
+                self.refused(REFUSED, f"127.0.0.1:{self.server.server_port}/{TAR} cannot be fetched", "stalled for 1 seconds",
+                             "set KILN_DOWNLOAD to another place", path=path)
+
+    def test_a_download_that_is_slow(self):
+        self.waits(3)
+        Handler.how = "slow"
+        code, said = self.install()
+        self.assertEqual(code, 0, said)
 
     def test_a_file_that_is_gone(self):
         (self.release / TAR).unlink()

@@ -11,6 +11,7 @@
 #include <set>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "base/digest.hpp"
 #include "base/join.hpp"
@@ -183,7 +184,9 @@ class Execution {
 
   void run_command(const Step& step, const fs::path& folder) {
     const std::vector<std::string> command = placed(step.command, folder);
-    const Finished finished = run_captured(command, placed(step.environment, folder));
+    std::vector<std::string> environment = placed(step.environment, folder);
+    environment.push_back("TMPDIR=" + folder.string());  // in no key: it differs in each run
+    const Finished finished = run_captured(command, std::move(environment));
     const std::lock_guard guard(lock_);
     took_.push_back({step.kind, step.what, finished.cpu_seconds});
     progress_ << "[" << done_ + 1 << "/" << steps_.size() << "] " << step.kind << " " << step.what

@@ -9,7 +9,8 @@
 //   stamp         = {"key": …, "outputs": {name: digest}}, written last, by rename
 //
 // A step writes into a folder of its own, out of which its outputs are renamed: a build that was
-// killed, and what its compilers still write, spoil nothing. One build in a work folder at a time.
+// killed, and what its compilers still write, spoil nothing. It is the step's folder for temporary
+// files, too. One build in a work folder at a time.
 #pragma once
 
 #include <filesystem>

@@ -23,7 +23,7 @@ struct Step {
   std::string kind;                  ///< "compile"
   std::string what;                  ///< "geglu-mlp/host/cpu-x86-64-v3/csrc_cpu_gemm.cpp.o"
   std::vector<std::string> command;  ///< its program's path comes first; no shell reads it
-  std::vector<std::string> environment = {};  ///< "NAME=value": all that the program gets
+  std::vector<std::string> environment = {};  ///< "NAME=value": all that it gets, and TMPDIR
   std::string tool;  ///< digest of the program, and of what comes with it and is read unasked
   std::filesystem::path tool_folder = {};  ///< below it lies what comes with the program
 

@@ -50,8 +50,7 @@ Step triton_step(const ImagePlan& image, const TritonTool& tool, const fs::path&
       .command = {(tool.compiler.folder / "python3").string(), "-s", "-S", "-B", runner.string(),
                   tool.compiler.folder.string(), job.string(), out, image.stem},
       // All that the compiler keeps goes with the step's folder, and sets have one order.
-      .environment = {"LC_ALL=C", "PYTHONHASHSEED=0", "HOME=" + out, "TMPDIR=" + out,
-                      "TRITON_CACHE_DIR=" + out},
+      .environment = {"LC_ALL=C", "PYTHONHASHSEED=0", "HOME=" + out, "TRITON_CACHE_DIR=" + out},
       .tool = tool.compiler.digest,
       .tool_folder = tool.compiler.folder,
       .inputs = triton_sources(source),

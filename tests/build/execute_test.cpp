@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -347,6 +348,27 @@ TEST_CASE("execute: what a killed build left running writes into no other build"
   bench.write("src/a.c", "#include \"a.h\"\nint fresh;\n");
   bench.build();
   CHECK(bench.read("out/a.so").find("fresh") != std::string::npos);
+}
+
+TEST_CASE("execute: what a compiler keeps in its folder for temporary files goes with the step") {
+  Bench bench;
+  bench.script +=
+      "; echo \"${TMPDIR:?}\" >>\"${0%/src/*}/kept\"; echo half >\"$TMPDIR/cc.s\" || exit 1";
+  bench.build();
+  bench.write("src/a.c", "int other;\n");  // by the same command in the same environment
+  CHECK(bench.build() == "compile link");
+  CHECK(bench.build().empty());  // another folder makes no other step
+  bench.script += "; kill -9 $$";
+  CHECK(failure(bench).find("it ended with status 137") != std::string::npos);
+  std::istringstream kept(bench.read("kept"));
+  std::set<std::string> folders;
+  for (std::string folder; std::getline(kept, folder);) {
+    CHECK_MESSAGE(!below(bench.root / "running", folder).empty(), folder);
+    CHECK_FALSE(fs::exists(folder));
+    folders.insert(folder);
+  }
+  CHECK(folders.size() == 3);
+  CHECK(bench.read("out/a.so").find(bench.root.string()) == std::string::npos);
 }
 
 TEST_CASE("execute: more jobs than steps, or than threads, are no failure") {

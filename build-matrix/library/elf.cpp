@@ -153,17 +153,19 @@ class Reader {
   }
 
   // A pointer to what the library itself defines may go by a symbol that another library could
-  // replace, where it is not hidden.
+  // replace, where it is not hidden. One that is IRELATIVE is what a function gives at the load.
   void read_relocations(const Elf64_Shdr& header) {
     const bool arm = library_.machine == EM_AARCH64;
     const std::uint64_t relative = arm ? R_AARCH64_RELATIVE : R_X86_64_RELATIVE;
     const std::uint64_t absolute = arm ? R_AARCH64_ABS64 : R_X86_64_64;
+    const std::uint64_t resolved = arm ? R_AARCH64_IRELATIVE : R_X86_64_IRELATIVE;
     const Elf64_Shdr* table = section_of_type(SHT_DYNSYM);
     const auto symbols = table != nullptr ? records<Elf64_Sym>(*table) : std::vector<Elf64_Sym>();
     for (const auto& entry : records<Elf64_Rela>(header)) {
       const std::uint64_t type = ELF64_R_TYPE(entry.r_info);
       const std::uint64_t symbol = ELF64_R_SYM(entry.r_info);
       auto target = static_cast<std::uint64_t>(entry.r_addend);
+      if (type == resolved) library_.run_at_load.insert("IRELATIVE");
       if (type == absolute && symbol < symbols.size() && symbols[symbol].st_shndx != SHN_UNDEF) {
         target += symbols[symbol].st_value;
       } else if (type != relative) {
@@ -208,6 +210,8 @@ class Reader {
       if (entry.d_tag == DT_TEXTREL || (entry.d_tag == DT_FLAGS && (value & DF_TEXTREL) != 0)) {
         library_.text_relocations = true;
       }
+      if (entry.d_tag == DT_INIT) library_.run_at_load.insert("DT_INIT");
+      if (entry.d_tag == DT_FINI) library_.run_at_load.insert("DT_FINI");
     }
   }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,7 @@ struct ElfLibrary {
   bool text_relocations = false;      ///< code is written to while it is loaded
   bool executable_stack = false;      ///< PT_GNU_STACK is missing or executable
   bool writable_code = false;         ///< a segment that is writable and executable
+  std::set<std::string> run_at_load;  ///< DT_INIT, DT_FINI, IRELATIVE: beside .init_array
   std::vector<std::string> exported;  ///< sorted
   std::vector<ElfSymbol> undefined;   ///< in the file's order
   std::vector<ElfSection> sections;

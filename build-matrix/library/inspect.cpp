@@ -36,19 +36,38 @@ void check_exports(const ElfLibrary& library, std::vector<std::string>& violatio
   }
 }
 
-/// Code that runs at the load, before the loader has asked the library what it is. On CPUs with AMX
-/// the SDK has such a function of its own (host.cpp).
+/// The SDK's constructor on CPUs with AMX (host.cpp), as the pinned zig compiles it: it calls a
+/// function with the number of arch_prctl, ARCH_REQ_XCOMP_PERM and the tiles, and does nothing
+/// else.
+constexpr char kAskForTiles[] =
+    "\xf3\x0f\x1e\xfa"   // endbr64
+    "\x55\x48\x89\xe5"   // push %rbp; mov %rsp, %rbp
+    "\xbf\x9e\0\0\0"     // mov $158, %edi
+    "\xbe\x23\x10\0\0"   // mov $0x1023, %esi
+    "\xba\x12\0\0\0"     // mov $18, %edx
+    "\x31\xc0\x5d\xe9";  // xor %eax, %eax; pop %rbp; jmp
+
+bool asks_for_tiles(const ElfLibrary& library, const ElfSection& constructors) {
+  const auto first = library.pointers.find(constructors.address);
+  return constructors.bytes.size() == sizeof(std::uint64_t) && first != library.pointers.end() &&
+         library.bytes_at(first->second)
+             .starts_with(std::string_view(kAskForTiles, sizeof(kAskForTiles) - 1));
+}
+
+/// Code that runs at the load, before the loader has asked the library what it is.
 void check_constructors(const ElfLibrary& library, const Recipe& recipe,
                         std::vector<std::string>& violations) {
-  const std::size_t of_sdk = recipe.cpu == parse_cpu_level("x86-64-v4-amx") ? 1 : 0;
+  std::set<std::string> found = library.run_at_load;
   for (const ElfSection& section : library.sections) {
     const bool begins = section.name == ".init_array";
-    if (!begins && section.name != ".fini_array") continue;
-    if (section.bytes.size() <= (begins ? of_sdk * sizeof(std::uint64_t) : 0)) continue;
-    violations.push_back("runs code of its own when it is loaded (" + section.name +
-                         "); a package has no global constructors or destructors: make the "
-                         "variable constexpr, or compute it in the call");
+    if ((!begins && section.name != ".fini_array") || section.bytes.empty()) continue;
+    const bool of_sdk = begins && recipe.cpu == parse_cpu_level("x86-64-v4-amx");
+    if (!of_sdk || !asks_for_tiles(library, section)) found.insert(section.name);
   }
+  if (found.empty()) return;
+  violations.push_back("runs code of its own when it is loaded (" + join(found) +
+                       "); a package has no global constructors or destructors: make the "
+                       "variable constexpr, or compute it in the call");
 }
 
 void check_images(const Facts& facts, const Recipe& recipe, std::vector<std::string>& violations) {

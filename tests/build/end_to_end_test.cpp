@@ -240,11 +240,12 @@ TEST_CASE("build: what package.json says of the CPU's variants is nothing of a G
   workshop().must(command);
   const std::string gpu = workshop().config("cu12.9-sm_90a-x86_64").build_id;
   const std::string cpu = workshop().config("cpu-x86-64-v3").build_id;
-  workshop().replace("package.json", "\"levels\": [", "\"levels\": [\"x86-64-v4\", ");
+  workshop().replace("package.json", "\"levels\": [", "\"levels\": [\"x86-64-v4-amx\", ");
   workshop().must(command);
+  workshop().must({"scale", "--only", "cpu-x86-64-v4-amx"});  // which has the SDK's constructor
   CHECK(workshop().config("cu12.9-sm_90a-x86_64").build_id == gpu);
   CHECK(workshop().config("cpu-x86-64-v3").build_id != cpu);
-  workshop().replace("package.json", "\"levels\": [\"x86-64-v4\", ", "\"levels\": [");
+  workshop().replace("package.json", "\"levels\": [\"x86-64-v4-amx\", ", "\"levels\": [");
 }
 
 TEST_CASE("build: a package is built from sources of the one beside it, and its id covers them") {

@@ -189,6 +189,14 @@ TEST_CASE("inspect: each fault is refused by name") {
        {},
        "its images have scale_more (smxx_scale), which kernel_list() does not name"},
       {"constructor", kConstructor, {}, "runs code of its own when it is loaded (.init_array)"},
+      {"init", "extern \"C\" void _init() {}\n", {}, "when it is loaded (DT_INIT)"},
+      {"fini", "extern \"C\" void _fini() {}\n", {}, "when it is loaded (DT_FINI)"},
+      {"resolver",
+       "static int one() { return 1; }\nextern \"C\" int (*choose())() { return one; }\n"
+       "__attribute__((ifunc(\"choose\"))) int chosen();\n"
+       "__attribute__((used)) static int call() { return chosen(); }\n",
+       {},
+       "when it is loaded (IRELATIVE)"},
       {"signature",
        op_that_states(7),
        {},
@@ -234,13 +242,41 @@ TEST_CASE("inspect: a library that is not what its variant promised is refused")
 }
 
 TEST_CASE("inspect: on CPUs with AMX the SDK has a constructor, and the package none") {
-  const Folder folder;
+  // As zig compiles it, but for what is asked for and what is called; build_end_to_end_test has
+  // the real one.
+  const auto constructor = [](const std::string& first, const std::string& feature) {
+    return "asm(\".text; ask_" + feature + ": endbr64; " + first +
+           "; mov %rsp, %rbp; mov $158, %edi; mov $0x1023, %esi; mov $" + feature +
+           ", %edx; xor %eax, %eax; pop %rbp; .byte 0xe9; .long 0; ret;"
+           ".section .init_array, \\\"aw\\\"; .quad ask_" +
+           feature + "\");\n";
+  };
+  const std::string of_sdk = constructor("push %rbp", "18");
+  struct Row {
+    const char* name;
+    std::string extra;
+    bool accepted;
+  };
+  const Row rows[] = {
+      {"sdk", of_sdk, true},
+      {"package", kConstructor, false},
+      {"both", of_sdk + kConstructor, false},
+      {"before", kConstructor + of_sdk, false},
+      {"another", constructor("push %rbp", "19"), false},
+      {"more", constructor("incl (%rsp); push %rbp", "18"), false},
+      {"nowhere", "asm(\".section .init_array, \\\"aw\\\"; .quad 0\");\n", false},
+  };
   Recipe recipe = good_recipe();
-  recipe.cpu = parse_cpu_level("x86-64-v4-amx").value();
-  CHECK(refusal(folder.link("one", source_with(kConstructor)), recipe) == "accepted");
-  const std::string more = "__attribute__((constructor)) static void more() { made = made + 2; }\n";
-  const fs::path library = folder.link("two", source_with(kConstructor + more));
-  CHECK(refusal(library, recipe).find("(.init_array)") != std::string::npos);
+  for (const Row& row : rows) {
+    const Folder folder;
+    const fs::path library = folder.link(row.name, source_with(row.extra));
+    recipe.cpu = parse_cpu_level("x86-64-v4-amx").value();
+    const std::string text = refusal(library, recipe);
+    CHECK_MESSAGE((text == "accepted") == row.accepted, row.name, ": ", text);
+    if (!row.accepted) CHECK(text.find("(.init_array)") != std::string::npos);
+    recipe.cpu = good_recipe().cpu;
+    CHECK(refusal(library, recipe).find("(.init_array)") != std::string::npos);
+  }
 }
 
 TEST_CASE("inspect: a library without the entry point is refused") {

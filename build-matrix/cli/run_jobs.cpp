@@ -11,9 +11,12 @@
 
 #include "base/draft.hpp"
 #include "base/file_lock.hpp"
+#include "base/join.hpp"
 #include "base/process.hpp"
 #include "base/quote.hpp"
+#include "base/shell_word.hpp"
 #include "build-matrix/base/files.hpp"
+#include "build-matrix/base/process.hpp"
 #include "build-matrix/codegen/ops_header.hpp"
 #include "build-matrix/compilers/toolchain.hpp"
 #include "build-matrix/schema/choices.hpp"
@@ -90,6 +93,42 @@ Toolchain find_for(const std::vector<Job>& jobs, const RunRequest& request) {
   }
   return find_toolchain(fs::absolute(request.toolchains).lexically_normal(), toolkits, headers,
                         triton, any_on_gpu);
+}
+
+// The pinned Python, or the machine's: nothing of it gets into an archive.
+Finished ask_python(std::vector<std::string> modules, const fs::path& prefix) {
+  const fs::path pinned = find_python(prefix);
+  modules.insert(modules.begin(), {pinned.empty() ? "python3" : pinned.string(), "-I", "-S", "-B",
+                                   "-Xutf8", KILN_PYTHON_SYNTAX});
+  try {
+    return run_captured(modules);
+  } catch (const Error& error) {
+    return {.status = 127, .output = error.what()};  // as a shell has it
+  }
+}
+
+// No step compiles what the dev layer has for Python: who imports it would find what is wrong.
+void check_python(const std::vector<Job>& jobs, const fs::path& prefix, const Tell& tell) {
+  constexpr int kFaults = 3;  // python_syntax.py's
+  std::set<std::string> modules;
+  for (const Job& job : jobs) {
+    for (const std::string& module : job.package.python) {
+      modules.insert((job.folder / module).lexically_normal().string());
+    }
+  }
+  if (modules.empty()) return;
+  const Finished asked = ask_python({modules.begin(), modules.end()}, prefix);
+  if (asked.status == 0) return;
+  const std::string said = printable_lines(asked.output);
+  if (asked.status == kFaults) {
+    throw Error(ErrorCode::kBuild,
+                "build: Python cannot compile what is named under \"python\":\n" + said +
+                    "Mend it, and build again; a program that imports "
+                    "the package would end there");
+  }
+  tell("the syntax of " + join(modules) + " was not checked, since no Python ran (" + said +
+       "). Install python3, or run 'ci/toolchains triton " + shell_word(prefix.string()) +
+       "' in Kiln's source");
 }
 
 // The list of files that a compiler read has no way to say them.
@@ -189,6 +228,7 @@ int run_jobs(const std::vector<Job>& jobs, Version glibc, const RunRequest& requ
   const FileLock alone = lock_folder(places.work(), tell);
   identify(toolchain, places.work() / "tools");
   places.self_digest = tree_digest(places.self, places.work() / "tools");
+  check_python(jobs, fs::absolute(request.toolchains).lexically_normal(), tell);
   for (const Job& job : jobs) remove_stale(job, out, tell);
   std::ostream nowhere(nullptr);
   std::ostream& progress = call.quiet ? nowhere : call.json ? std::cerr : std::cout;

@@ -66,15 +66,8 @@ Headers find_headers(const fs::path& prefix, const std::string& name) {
   return headers;
 }
 
-/// The newest Python's, if the prefix was filled with several.
 TritonCompiler find_triton(const fs::path& prefix) {
-  TritonCompiler compiler;
-  std::error_code failed;
-  for (const auto& entry : fs::directory_iterator(prefix, failed)) {
-    const bool is_triton = entry.path().filename().string().starts_with("triton-");
-    if (!is_triton || !fs::exists(entry.path() / "python3")) continue;
-    if (entry.path() > compiler.folder) compiler.folder = entry.path();
-  }
+  TritonCompiler compiler{.folder = find_python(prefix).parent_path(), .version = {}};
   if (compiler.folder.empty()) missing("triton", prefix, "triton");
   constexpr std::string_view kPin = "triton==";
   const std::string pins = read_file(compiler.folder / ".pins");
@@ -121,6 +114,17 @@ std::string facts_of(const std::vector<fs::path>& files, bool& settled) {
 }
 
 }  // namespace
+
+fs::path find_python(const fs::path& prefix) {
+  fs::path newest;
+  std::error_code failed;
+  for (const auto& entry : fs::directory_iterator(prefix, failed)) {
+    const fs::path python = entry.path() / "python3";
+    const bool is_triton = entry.path().filename().string().starts_with("triton-");
+    if (is_triton && fs::exists(python) && python > newest) newest = python;
+  }
+  return newest;
+}
 
 Toolchain find_toolchain(const fs::path& prefix, const std::set<Version>& toolkits,
                          const std::set<std::string>& headers, bool triton,

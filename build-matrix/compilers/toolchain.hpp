@@ -48,6 +48,10 @@ struct Toolchain {
   std::string cuobjdump_digest = {};
 };
 
+/// The Python that came with Triton's wheel, which is there on request; the newest, if the prefix
+/// was filled with several. Empty: there is none.
+std::filesystem::path find_python(const std::filesystem::path& prefix);
+
 /// Without digests. `triton`: whether a variant has images of Triton; `reads_device_code`: or code
 /// that was compiled elsewhere.
 Toolchain find_toolchain(const std::filesystem::path& prefix, const std::set<Version>& toolkits,

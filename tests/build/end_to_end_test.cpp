@@ -370,6 +370,60 @@ TEST_CASE("build: a failing step names the variant and shows the compiler's text
   }
 }
 
+TEST_CASE("build: a module for Python that Python cannot compile is refused") {
+  const std::vector<std::string> words = {"scale", "--only", "cpu-x86-64-v3"};
+  const fs::path module = workshop().package() / "python/scale.py";
+  workshop().replace("package.json", "\"ops\": [", "\"python\": [\"python/scale.py\"], \"ops\": [");
+  struct Row {
+    std::string text;
+    std::string shown;
+  };
+  const Row rows[] = {
+      {"x = 1\ndef f(:\n", "/scale.py:2: invalid syntax\n"},
+      {"x = 1\n\nreturn x\n", "/scale.py:3: 'return' outside function\n"},
+      {"x = '\xff'\n", "(unicode error) 'utf-8' codec can't decode byte"},
+      {std::string("x = 1\0\n", 7), "source code string cannot contain null bytes\n"},
+  };
+  for (const Row& row : rows) {
+    write_file(module, row.text);
+    const Finished finished = workshop().run(words);
+    CHECK(finished.status == 15);
+    CHECK_MESSAGE(finished.output.find(row.shown) != std::string::npos, finished.output);
+    CHECK(finished.output.find("So says Python 3.") != std::string::npos);
+  }
+  fs::remove(module);
+  const Finished absent = workshop().run(words);
+  CHECK(absent.status == 15);
+  CHECK_MESSAGE(absent.output.find("No such file or directory: ") != std::string::npos,
+                absent.output);
+  write_file(module, "\"\"\"y = factor * x\"\"\"\nx = '\\d' is 'd'\n");  // a warning is no fault
+  const Finished good = workshop().run(words);
+  CHECK_MESSAGE(good.status == 0, good.output);
+  CHECK(good.output.find("Python") == std::string::npos);
+  CHECK_FALSE(fs::exists(module.parent_path() / "__pycache__"));
+
+  // Where there is no Python it is said.
+  const fs::path prefix = workshop().packages() / "toolchains";
+  fs::create_directories(prefix);
+  for (const char* each : {"zig", "zig-cache"}) {
+    if (fs::exists(toolchains() / each)) fs::create_symlink(toolchains() / each, prefix / each);
+  }
+  const std::string path = std::getenv("PATH");
+  setenv("PATH", "/nonexistent", 1);
+  const Finished unchecked = run_captured(
+      {KILN_BUILD_PROGRAM, "--toolchains", prefix.string(), "--out", workshop().out().string(),
+       workshop().package().string(), "--only", "cpu-x86-64-v3"});
+  setenv("PATH", path.c_str(), 1);
+  CHECK_MESSAGE(unchecked.status == 0, unchecked.output);
+  CHECK_MESSAGE(
+      unchecked.output.find("scale.py was not checked, since no Python ran (run python3") !=
+          std::string::npos,
+      unchecked.output);
+  fs::remove_all(prefix);
+  fs::remove_all(module.parent_path());
+  workshop().replace("package.json", "\"python\": [\"python/scale.py\"], \"ops\": [", "\"ops\": [");
+}
+
 TEST_CASE("build: a folder may have any name") {
   const auto build_into = [](const fs::path& folder) {
     return run_captured({KILN_BUILD_PROGRAM, "--toolchains", toolchains().string(), "--packages",

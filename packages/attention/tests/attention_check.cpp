@@ -47,13 +47,14 @@ struct Heads {
   std::int64_t queries, keys, columns;
 };
 
-/// A row of HQ D, then HK D for k and v: what one projection gives, with more behind it.
+/// A row of HQ D, then HK D for k and v: what one projection gives, with `more` columns behind it.
 class Projection {
  public:
-  Projection(kiln::Device device, DType dtype, std::int64_t rows, Heads heads, std::mt19937& engine)
+  Projection(kiln::Device device, DType dtype, std::int64_t rows, Heads heads, std::int64_t more,
+             std::mt19937& engine)
       : rows_(rows),
         heads_(heads),
-        width_((heads.queries + 2 * heads.keys) * heads.columns + 8),
+        width_((heads.queries + 2 * heads.keys) * heads.columns + more),
         array_(device, dtype, {rows, width_}) {
     std::normal_distribution<double> normal;
     std::vector<double> values(static_cast<std::size_t>(rows * width_));
@@ -173,8 +174,11 @@ class Checker {
   void prefill(DType dtype, Heads heads, const std::vector<double>& q_starts,
                const std::vector<double>& k_starts, Window window, double scale, bool with_lse) {
     const auto tokens = static_cast<std::int64_t>(q_starts.back());
-    Projection of_q(device_, dtype, tokens, heads, engine_);
-    Projection of_k(device_, dtype, static_cast<std::int64_t>(k_starts.back()), heads, engine_);
+    const auto key_tokens = static_cast<std::int64_t>(k_starts.back());
+    // Rows at multiples of 16 elements, as a GPU's copy engine has to have them, and at others.
+    const std::int64_t more = scale == 0 ? 16 : 3;
+    Projection of_q(device_, dtype, tokens, heads, more, engine_);
+    Projection of_k(device_, dtype, key_tokens, heads, more, engine_);
     const Array starts_q = integers(q_starts);
     const Array starts_k = integers(k_starts);
     Array out(device_, dtype, {tokens, heads.queries, heads.columns});
@@ -239,8 +243,9 @@ class Checker {
       }
     }
     const auto rows = static_cast<std::int64_t>(slots.size());
-    Projection kept(device_, dtype, rows, heads, engine_);
-    Projection fresh(device_, dtype, sequences * new_tokens, heads, engine_);
+    const std::int64_t more = with_lse ? 16 : 3;
+    Projection kept(device_, dtype, rows, heads, more, engine_);
+    Projection fresh(device_, dtype, sequences * new_tokens, heads, more, engine_);
     Array k_pages(device_, dtype, {pages, page_rows, heads.keys, heads.columns});
     Array v_pages(device_, dtype, {pages, page_rows, heads.keys, heads.columns});
     append_.run({.k = kept.k(),
@@ -307,8 +312,8 @@ class Checker {
     if (!with_lse) std::fill(of_lse.begin(), of_lse.end(), 0.0);
     const Array starts_q = integers(q_starts);
     const Array starts_k = integers(k_starts);
-    Array grad_q(device_, dtype, {tokens, width}, 8);
-    Array grad_k(device_, dtype, {key_tokens, key_width}, 3);
+    Array grad_q(device_, dtype, {tokens, width}, scale == 0 ? 16 : 8);
+    Array grad_k(device_, dtype, {key_tokens, key_width}, scale == 0 ? 32 : 3);
     Array grad_v(device_, dtype, {key_tokens, key_width});
     const ops::Backward call = {
         .grad_out = grad_out.tensor(),
@@ -464,6 +469,7 @@ void check_all(Check& check, bool light) {
   const std::vector<double> more_keys = {0, 9, 80, 83, 340, 345};
   const std::vector<double> fewer_keys = {0, 0, 31, 40, 141, 146};  // the first query sees none
   const std::vector<double> one = {0, 33};
+  const std::vector<double> many = {0, 600, 643};
   for (const DType dtype : dtypes) {
     for (const std::int64_t d : columns) {
       for (Heads heads : groups) {
@@ -475,12 +481,20 @@ void check_all(Check& check, bool light) {
         checker.prefill(dtype, heads, ragged, fewer_keys, {.right = 0}, 0, true);
         checker.prefill(dtype, heads, ragged, more_keys, {.left = 40, .right = 3}, 0, true);
         checker.prefill(dtype, heads, one, one, {.left = 0, .right = 0}, 0, true);
+        checker.prefill(dtype, heads, ragged, ragged, {.right = 0}, -0.1, true);
+        if (heads.queries == 4 && !light) {
+          checker.prefill(dtype, heads, many, many, {.right = 0}, 0, true);
+          checker.prefill(dtype, heads, many, many, {.left = 200, .right = 70}, 0, true);
+        }
         checker.decode(dtype, heads, 16, {1, 0, 37, 300}, 1, -1, true);
         checker.decode(dtype, heads, 5, {700}, 1, -1, false);
         checker.decode(dtype, heads, 16, {2, 1, 65}, 3, -1, true);
         checker.decode(dtype, heads, 32, {1300, 90}, 1, 100, true);
       }
     }
+    if (light || !checker.on_gpu()) continue;
+    // So many blocks of queries that each multiprocessor of a large GPU has several.
+    checker.prefill(dtype, {16, 1, 128}, {0, 6500, 6900}, {0, 200, 263}, {}, 0, false);
   }
   checker.in_place();
 }

@@ -5,7 +5,7 @@
     bench/linear.py --out bench/results/<gpu>.json --commit <commit>
 
 A CUDA graph multiplies by several weights in turn, together larger than the L2 cache. DRAWN are shapes that the choice of
-kernels was not fitted to. How: packages/rows/bench/timing.py.
+kernels was not fitted to: rows by the logarithm, widths among those of models. How: packages/rows/bench/timing.py.
 """
 import pathlib
 import sys
@@ -21,8 +21,9 @@ from timing import normal
 BEYOND_CACHE = 200 << 20
 ROWS = (1, 8, 16, 32, 64, 128, 256, 512, 2048, 8192)
 SHAPES = ((4096, 4096), (6144, 4096), (14336, 4096), (4096, 14336))  # columns of y x columns of x
-DRAWN = ((48, 3072, 8192), (96, 8192, 3072), (144, 2560, 2560), (300, 7168, 2048), (700, 3584, 9728), (1400, 11008, 4096),
-         (3000, 2304, 9216), (5000, 5632, 2048))
+DRAWN = ((23, 4608, 5632), (1370, 6144, 5632), (19, 3584, 2880), (37, 5120, 18944), (617, 18944, 3072),
+         (20, 4608, 18944), (354, 2048, 2880), (3050, 3584, 7168), (21, 13824, 5632), (7728, 2880, 13824),
+         (77, 11008, 6144), (5777, 2304, 5120))
 
 
 def measure(kernel, rows, columns, depth):

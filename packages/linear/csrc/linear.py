@@ -24,17 +24,24 @@ def _add_bias(sums, bias, columns, N):
 @triton.jit
 def product(x, weight, bias, y, x_stride, y_stride, M, N, K,
             BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
-            MAPPED: tl.constexpr):
+            MAPPED: tl.constexpr, SWAPPED: tl.constexpr = False):
     """Tiles of BLOCK_M x BLOCK_N, one a program. MAPPED: x, weight and y are descriptors, and a program goes on to further
-    tiles, whose first blocks come while it writes the last one."""
+    tiles, whose first blocks come while it writes the last one. SWAPPED: the tile is computed as its transpose, since the
+    tensor cores of Hopper take 64 rows of the left factor at least, and 16 columns of the right one."""
     tiles_m = tl.cdiv(M, BLOCK_M)
     tiles_n = tl.cdiv(N, BLOCK_N)
     if MAPPED:
         for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0), flatten=True):
             row, column = _corner(tile, tiles_m, tiles_n, BLOCK_M, BLOCK_N, GROUP)
-            sums = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-            for k in range(0, K, BLOCK_K):
-                sums = tl.dot(x.load([row, k]), weight.load([column, k]).T, sums)
+            if SWAPPED:
+                sums = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
+                for k in range(0, K, BLOCK_K):
+                    sums = tl.dot(weight.load([column, k]), x.load([row, k]).T, sums)
+                sums = sums.T
+            else:
+                sums = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+                for k in range(0, K, BLOCK_K):
+                    sums = tl.dot(x.load([row, k]), weight.load([column, k]).T, sums)
             sums = _add_bias(sums, bias, column + tl.arange(0, BLOCK_N), N)
             y.store([row, column], sums.to(y.dtype))
     else:

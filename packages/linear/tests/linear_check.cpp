@@ -96,7 +96,11 @@ void run_all(Check& check, bool light) {
     }
     // One for each of the tiles that a GPU of Hopper takes for so much, and one or more a program.
     if (light || check.kernel().device().kind != kiln::Device::Kind::kCuda) continue;
-    for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{60, 8440, 264},
+    for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{20, 4000, 520},
+                                  {60, 4000, 520},
+                                  {20, 9000, 264},
+                                  {31, 33000, 72},
+                                  {60, 8440, 264},
                                   {60, 16000, 128},
                                   {100, 16000, 72},
                                   {130, 16000, 72},

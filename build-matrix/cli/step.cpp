@@ -100,7 +100,9 @@ void run(const LaunchesStep& step) {
   for (const fs::path& file : step.facts) {
     const TritonFacts& read = facts[file.stem().string()] =
         parse_triton_facts(read_file(file), file.string());
-    cli::print("%s", too_large(read, *target).c_str());
+    const fs::path log = file.parent_path() / (file.stem().string() + ".ptxas.txt");
+    cli::print("%s%s", too_large(read, *target).c_str(),
+               performance_losses(read_file(log)).c_str());
   }
   write_file(step.out, generate_launches(package, *target, facts));
 }

@@ -342,6 +342,17 @@ std::string too_large(const TritonFacts& facts, const DeviceCode& target) {
   return lines;
 }
 
+std::string performance_losses(std::string_view ptxas) {
+  std::string lines;
+  while (!ptxas.empty()) {
+    const std::string_view line = ptxas.substr(0, ptxas.find('\n'));
+    ptxas.remove_prefix(std::min(line.size() + 1, ptxas.size()));
+    const std::size_t begin = line.find("Potential Performance Loss");
+    if (begin != std::string_view::npos) lines += std::string(line.substr(begin)) + "\n";
+  }
+  return lines;
+}
+
 int ptx_version(Version toolkit) {
   constexpr int kNewestOfTriton = 90;
   if (toolkit.major == 11) return 70 + toolkit.minor;

@@ -72,6 +72,9 @@ TritonFacts parse_triton_facts(std::string_view text, const std::string& subject
 /// would take one is refused. Of PTX nothing is known.
 std::string too_large(const TritonFacts& facts, const DeviceCode& target);
 
+/// Of ptxas's words the lines on products that wait for one another, which takes twice as long.
+std::string performance_losses(std::string_view ptxas);
+
 /// "sm_90" of CUDA 12.9: 88, for PTX 8.8. A driver need not know more than the toolkit does.
 int ptx_version(Version toolkit);
 

@@ -114,7 +114,9 @@ void add_launches(PackageBuild& build, const VariantPlan& plan) {
                .outputs = {kLaunches},
                .stamp = folder / (std::string(kLaunches) + ".stamp")};
   for (const ImagePlan& image : plan.images) {
-    step.inputs.push_back(place_of(build, plan, image).beside(".json"));
+    const ImagePlace place = place_of(build, plan, image);
+    step.inputs.push_back(place.beside(".ptxas.txt"));
+    step.inputs.push_back(place.beside(".json"));
     step.command.push_back(step.inputs.back().string());
   }
   build.steps.add(std::move(step));

@@ -275,6 +275,15 @@ TEST_CASE("launch code: a form that no GPU of the target can run is named") {
   }
 }
 
+TEST_CASE("launch code: what ptxas says of slow products is passed on") {
+  CHECK(kiln::build::performance_losses("").empty());
+  CHECK(kiln::build::performance_losses("info : Used 12 registers\n").empty());
+  CHECK(kiln::build::performance_losses("info : (C7511) Potential Performance Loss: a in 'f'\n"
+                                        "info : Used 12 registers\n"
+                                        "Potential Performance Loss: b") ==
+        "Potential Performance Loss: a in 'f'\nPotential Performance Loss: b\n");
+}
+
 TEST_CASE("launch code: the functions of expressions") {
   using namespace kiln::sdk;  // NOLINT(google-build-using-namespace)
   CHECK(divided(7, 2) == 3);

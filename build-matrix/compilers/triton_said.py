@@ -159,6 +159,8 @@ def advice(said, error, file, job):
                "tuple one by one")
     if any(type(values.get("function")).__name__ == "GluonJITFunction" for _, _, _, values in frames_of(error)):
         yield "A kernel of Gluon is not compiled: it has to be one of @triton.jit"
+    if "a descriptor that is not made" in said:
+        yield "For sm_90a and sm_120 a block has 8 rows or more, and a row of it 32 bytes or more; or pass the tensor as a pointer"
     if "global scratch memory" in said:
         yield ("Tensor descriptors that a kernel makes need it here, and not for sm_80, sm_90 or sm_100, where they become loads by "
                "pointers; or load by pointers in their place")

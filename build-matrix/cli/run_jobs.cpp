@@ -78,6 +78,10 @@ FileLock lock_folder(const fs::path& work, const Tell& tell) {
   return FileLock::wait(std::move(file), LockMode::kExclusive, {{}, tell}, path);
 }
 
+fs::path prefix_of(const RunRequest& request) {
+  return fs::absolute(request.toolchains).lexically_normal();
+}
+
 Toolchain find_for(const std::vector<Job>& jobs, const RunRequest& request) {
   std::set<Version> toolkits;
   std::set<std::string> headers;
@@ -91,8 +95,7 @@ Toolchain find_for(const std::vector<Job>& jobs, const RunRequest& request) {
       if (plan.toolkit && !plan.is_triton() && !plan.binary) toolkits.insert(*plan.toolkit);
     }
   }
-  return find_toolchain(fs::absolute(request.toolchains).lexically_normal(), toolkits, headers,
-                        triton, any_on_gpu);
+  return find_toolchain(prefix_of(request), toolkits, headers, triton, any_on_gpu);
 }
 
 // The pinned Python, or the machine's: nothing of it gets into an archive.
@@ -228,7 +231,7 @@ int run_jobs(const std::vector<Job>& jobs, Version glibc, const RunRequest& requ
   const FileLock alone = lock_folder(places.work(), tell);
   identify(toolchain, places.work() / "tools");
   places.self_digest = tree_digest(places.self, places.work() / "tools");
-  check_python(jobs, fs::absolute(request.toolchains).lexically_normal(), tell);
+  check_python(jobs, prefix_of(request), tell);
   for (const Job& job : jobs) remove_stale(job, out, tell);
   std::ostream nowhere(nullptr);
   std::ostream& progress = call.quiet ? nowhere : call.json ? std::cerr : std::cout;

@@ -110,14 +110,15 @@ class OpWriter {
     if (!instance.when.empty()) {
       all.push_back(translated(instance.when, ExpressionType::kCondition, &instance));
     }
+    if (instance.aligned != true) return join(all, " && ");
     for (const KernelArgument& argument : launch.arguments) {
-      if (instance.aligned != true || !argument.aligned) continue;
-      const bool tensor = argument.kind == KernelArgument::Kind::kTensor;
-      if (argument.kind == KernelArgument::Kind::kWorkspace) continue;  // is aligned
-      all.push_back(tensor ? "sdk::is_aligned(call." + argument.value + ".data)"
-                           : "sdk::is_aligned(" +
-                                 translated(argument.value, ExpressionType::kInteger, &instance) +
-                                 ")");
+      using Kind = KernelArgument::Kind;
+      if (!argument.aligned || argument.kind == Kind::kWorkspace) continue;  // which is aligned
+      const std::string value =
+          argument.kind == Kind::kTensor
+              ? "call." + argument.value + ".data"
+              : translated(argument.value, ExpressionType::kInteger, &instance);
+      all.push_back("sdk::is_aligned(" + value + ")");
     }
     return join(all, " && ");
   }
@@ -167,8 +168,11 @@ class OpWriter {
 
   /// "if (call.bias.present) ", of a tensor that may be left out.
   std::string if_present(const std::string& name) const {
-    const auto tensor = std::ranges::find(op_.tensors, name, &TensorSchema::name);
-    return tensor->optional ? "if (call." + name + ".present) " : "";
+    return tensor(name).optional ? "if (call." + name + ".present) " : "";
+  }
+
+  const TensorSchema& tensor(const std::string& name) const {
+    return *std::ranges::find(op_.tensors, name, &TensorSchema::name);
   }
 
   std::string descriptor_code(const KernelArgument& argument, const LaunchInstance& instance,
@@ -179,16 +183,14 @@ class OpWriter {
       const auto extent = [&](const std::string& text) {
         return translated(text, ExpressionType::kInteger, &instance);
       };
-      const auto tensor = std::ranges::find(op_.tensors, argument.value, &TensorSchema::name);
-      matrix = "sdk::matrix_of(" + matrix + ", " + std::to_string(tensor->shape.size()) + ", " +
+      matrix = "sdk::matrix_of(" + matrix + ", " +
+               std::to_string(tensor(argument.value).shape.size()) + ", " +
                join(descriptor.shape, ", ", extent) + ")";
     }
-    matrix = "\"" + argument.parameter + "\", " + matrix;
     const auto& [rows, columns] = descriptor.block;
-    return if_present(argument.value) +
-           (maps ? "kernel.map(" + matrix + ", " + std::to_string(rows) + ", " +
-                       std::to_string(columns) + ");"
-                 : "kernel.described(" + matrix + ");");
+    const std::string block = ", " + std::to_string(rows) + ", " + std::to_string(columns);
+    return if_present(argument.value) + (maps ? "kernel.map(\"" : "kernel.described(\"") +
+           argument.parameter + "\", " + matrix + (maps ? block : "") + ");";
   }
 
   std::string argument_code(const KernelArgument& argument, const LaunchInstance& instance) const {

@@ -288,7 +288,6 @@ class LaunchReader {
 
   void read_descriptors(const JsonView& value, const Launch& launch,
                         LaunchInstance& instance) const {
-    if (!value.json().is_object()) value.fail("is not an object");
     for (const auto& [parameter, item] : value.members()) {
       const auto argument =
           std::ranges::find(launch.arguments, parameter, &KernelArgument::parameter);
@@ -303,15 +302,14 @@ class LaunchReader {
                                  const LaunchInstance& instance) const {
     const bool shaped = value.json().is_object();
     if (shaped) check_keys(value, {"block", "shape"});
-    const JsonView block = shaped ? value.at("block") : value;
     const auto two_of = [](const JsonView& list) {
-      if (list.items().size() != 2) list.fail("has not two members, for rows and columns");
-      return list.items();
+      std::vector<JsonView> items = list.items();
+      if (items.size() != 2) list.fail("has not two members, for rows and columns");
+      return items;
     };
-    DescriptorSpec descriptor;
-    for (std::size_t i = 0; i < 2; ++i) {
-      descriptor.block[i] = read_extent(two_of(block)[i], instance);
-    }
+    const std::vector<JsonView> block = two_of(shaped ? value.at("block") : value);
+    DescriptorSpec descriptor = {
+        .block = {read_extent(block[0], instance), read_extent(block[1], instance)}, .shape = {}};
     if (!shaped) {
       if (tensor.shape.size() != 2) {
         value.fail("is of " + tensor.name + ", which has not two dimensions: add \"shape\"");

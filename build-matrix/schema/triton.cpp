@@ -5,6 +5,7 @@
 #include <array>
 #include <utility>
 
+#include "base/join.hpp"
 #include "build-matrix/schema/schema.hpp"
 #include "documents/facts.hpp"
 #include "documents/json.hpp"
@@ -344,9 +345,7 @@ std::string too_large(const TritonFacts& facts, const DeviceCode& target) {
 
 std::string performance_losses(std::string_view ptxas) {
   std::string lines;
-  while (!ptxas.empty()) {
-    const std::string_view line = ptxas.substr(0, ptxas.find('\n'));
-    ptxas.remove_prefix(std::min(line.size() + 1, ptxas.size()));
+  for (const std::string_view line : split(ptxas, '\n')) {
     const std::size_t begin = line.find("Potential Performance Loss");
     if (begin != std::string_view::npos) lines += std::string(line.substr(begin)) + "\n";
   }

@@ -26,19 +26,24 @@ struct ProductArguments {
   const void* bias1;
   const void* residual;
   void* out;
-  float*
-      parts;  // tiled or wide, and plain: where not null, [splits, m, n] of its sums, for `finish`
+  // Sums of the parts of k: of `tiled` [splits, m, n], of the wide kernels [split tile][part]
+  // [token][row].
+  float* parts;
   long long m;
   long long n;
   long long k;
   int row_tiles;
   int depth_tiles;
   int groups;
-  int shift;                  // column k is in group k >> shift
-  int bfloat16_scales;        // else float16; codes of e4m3 have fp32
-  int aligned;                // k is a multiple of 8, a 16-byte aligned
-  int paired;                 // n is even, out 4-byte aligned
-  int splits;                 // tiled, wide: parts of k
+  int shift;            // column k is in group k >> shift
+  int bfloat16_scales;  // else float16; codes of e4m3 have fp32
+  int aligned;          // k is a multiple of 8, a 16-byte aligned
+  int paired;           // n is even, out 4-byte aligned
+  int splits;           // tiled, wide: parts of k
+  int whole;            // wide: this many tiles have one CTA each,
+  int split_tiles;      // and so many others `splits`
+  int token_blocks;     // wide: tiles of tokens, of tile_tokens
+  int tile_tokens;
   int out_tiles;              // wide and gated: tiles of 64 columns that out has
   const float* token_scales;  // wide with e4m3: of a, as ArrangeArguments has them
   float* out_scales;          // the same of out, gated
@@ -79,6 +84,7 @@ constexpr int tiled_stage_bytes(int bits) {
 constexpr int kWideBlock = 64;  // tokens
 constexpr int kWideBlockBytes = kWideBlock * kTileDepth * 2;
 constexpr int kWideRowTiles = 16;
+constexpr int kWideRows = kWideRowTiles * kTileRows;
 constexpr int kWideConsumers = 8;  // warps
 constexpr int kWideThreads = 32 * kWideConsumers + 128;
 constexpr int kWidePanel = 8;  // token tiles that CTAs with the same weights walk over together

@@ -75,7 +75,13 @@ KernelList kernel_list() {
                                        KILN_WIDES8("plain_bf16"),
                                        KILN_WIDES8("plain_f16"),
                                        {"smxx_tiled", "round8_bf16", 0},  //
-                                       {"smxx_tiled", "round8_f16", 0}};
+                                       {"smxx_tiled", "round8_f16", 0},
+                                       {"sm90_wide", "sum_gated_bf16", 0},
+                                       {"sm90_wide", "sum_gated_f16", 0},
+                                       {"sm90_wide", "sum_plain_bf16", 0},
+                                       {"sm90_wide", "sum_plain_f16", 0},
+                                       {"sm90_wide8", "sum_gated8_bf16", 0},
+                                       {"sm90_wide8", "sum_gated8_f16", 0}};
   static_assert(sizeof(kernels) / sizeof(kernels[0]) == quantized_mlp::kKernels);
   return {kernels, quantized_mlp::kKernels};
 }
@@ -177,13 +183,10 @@ Workspace workspace_of(const ForwardArguments& call, Road road) {
     at.h = rounds_activations(call) ? bytes_of(call.D) : 0;
     at.sums = at.h + bytes_of(call.HR * kTileRows);
   }
-  const ProductPlan down = plan_down(call, road);
-  at.x_scales = at.sums;
-  if (down.splits > 1) {
-    at.x_scales +=
-        sizeof(float) * static_cast<size_t>(down.splits) * static_cast<size_t>(call.M * call.D);
-  }
-  at.x_scales = (at.x_scales + 15) / 16 * 16;
+  // One product's sums after the other's.
+  const int64_t of_gated = bytes_of_sums(plan_gated(call, road), call.M, call.HR * kTileRows);
+  const int64_t of_down = bytes_of_sums(plan_down(call, road), call.M, call.D);
+  at.x_scales = (at.sums + static_cast<size_t>(std::max(of_gated, of_down)) + 15) / 16 * 16;
   at.h_scales = at.x_scales;
   if (road == Road::kWide8) {
     at.h_scales += x_blocks * quantized_mlp::kWideBlock * sizeof(float);
@@ -207,7 +210,6 @@ int32_t check_alignment(const char* op, const char* name, const Matrix& matrix, 
 
 // One product, but for its plan.
 struct Product {
-  bool gated;
   bool float16;
   Codes codes;
   ProductArguments arguments;
@@ -237,7 +239,7 @@ int32_t launch(const sdk::OnDevice& gpu, const char* op, Product product, const 
   const bool is_deep = product.arguments.k > INT32_MAX / 2;
   const bool wide = is_wide(plan.road);
   if (is_deep || (plan.road == Road::kTiled && plan.row_blocks > kMostBlocks) ||
-      (wide && plan.token_blocks * plan.row_blocks > INT32_MAX)) {
+      (wide && plan.token_blocks * plan.row_blocks > INT32_MAX - quantized_mlp::kCtas)) {
     return sdk::fail(
         error, KILN_UNSUPPORTED,
         "%s: %lld x %lld outputs of %lld columns need more CTAs than a grid has, or count "
@@ -245,35 +247,43 @@ int32_t launch(const sdk::OnDevice& gpu, const char* op, Product product, const 
         op, product.arguments.m, product.arguments.n, product.arguments.k);
   }
   product.arguments.splits = plan.splits;
+  product.arguments.whole = static_cast<int>(plan.whole);
+  product.arguments.token_blocks = static_cast<int>(plan.token_blocks);
   const auto tokens = static_cast<uint32_t>(plan.token_blocks);
   const auto rows =
       plan.road == Road::kDecode ? share_out(gpu, plan) : static_cast<uint32_t>(plan.row_blocks);
   void* pointers[] = {&product.arguments};
   const auto splits = static_cast<uint32_t>(plan.splits);
-  const sdk::Grid grid =
-      wide ? sdk::Grid{tokens * rows, 1, splits} : sdk::Grid{tokens, rows, splits};
+  const auto split = wide ? static_cast<uint32_t>(split_tiles(plan)) : 0;
+  product.arguments.split_tiles = static_cast<int>(split);
+  product.arguments.tile_tokens = plan.token_tiles * quantized_mlp::kWideBlock;
+  const sdk::Grid grid = wide ? sdk::Grid{tokens * rows - split + split * splits, 1, 1}
+                              : sdk::Grid{tokens, rows, splits};
   const uint32_t threads = wide ? quantized_mlp::kWideThreads : kThreads;
   const bool overlap = gpu.has(quantized_mlp::kKernelsWait);
-  const int kernel =
-      kernel_of(plan, product.gated, product.float16, product.codes, product.arguments.groups > 1);
+  const int kernel = kernel_of(plan, product.float16, product.codes, product.arguments.groups > 1);
   const int32_t status = gpu.launch(kernel, {.grid = grid, .threads = threads, .overlap = overlap},
                                     stream, pointers, error);
-  if (status != KILN_OK || product.arguments.parts == nullptr) return status;
-  const int64_t pairs = product.arguments.m * ((product.arguments.n + 1) / 2);
-  const auto blocks = static_cast<uint32_t>(parts_of(pairs, kThreads));
-  return gpu.launch(quantized_mlp::kFinish + (product.float16 ? 1 : 0),
-                    {.grid = {blocks}, .threads = kThreads, .overlap = overlap}, stream, pointers,
-                    error);
+  if (status != KILN_OK || plan.splits == 1) return status;
+  // A warp a token of a split tile, or a thread a pair of outputs.
+  const int64_t sums = wide ? int64_t{split} * product.arguments.tile_tokens * 32
+                            : product.arguments.m * ((product.arguments.n + 1) / 2);
+  return gpu.launch(sums_kernel_of(plan, product.float16),
+                    {.grid = {static_cast<uint32_t>(parts_of(sums, kThreads))},
+                     .threads = kThreads,
+                     .overlap = overlap},
+                    stream, pointers, error);
 }
 
 Product gated_of(const ForwardArguments& call, const Mlp& mlp, const Workspace& at) {
-  Product one{true, call.x.dtype == sdk::DType::kFloat16, mlp.gate.kind, {}};
+  Product one{call.x.dtype == sdk::DType::kFloat16, mlp.gate.kind, {}};
   ProductArguments& arguments = one.arguments;
   set_matrix(&arguments, mlp.gate, mlp.up);
   arguments.a = call.x.data;
   arguments.bias0 = data_or_null(call.gate_bias);
   arguments.bias1 = data_or_null(call.up_bias);
   arguments.out = static_cast<char*>(call.workspace) + at.h;
+  arguments.parts = reinterpret_cast<float*>(static_cast<char*>(call.workspace) + at.sums);
   arguments.out_tiles = static_cast<int>(call.HK);
   arguments.token_scales =
       reinterpret_cast<const float*>(static_cast<char*>(call.workspace) + at.x_scales);
@@ -288,9 +298,8 @@ Product gated_of(const ForwardArguments& call, const Mlp& mlp, const Workspace& 
   return one;
 }
 
-Product down_of(const ForwardArguments& call, const Mlp& mlp, const ProductPlan& plan,
-                const Workspace& at) {
-  Product one{false, call.x.dtype == sdk::DType::kFloat16, mlp.down.kind, {}};
+Product down_of(const ForwardArguments& call, const Mlp& mlp, const Workspace& at) {
+  Product one{call.x.dtype == sdk::DType::kFloat16, mlp.down.kind, {}};
   ProductArguments& arguments = one.arguments;
   set_matrix(&arguments, mlp.down, mlp.down);
   arguments.a = static_cast<char*>(call.workspace) + at.h;
@@ -299,9 +308,7 @@ Product down_of(const ForwardArguments& call, const Mlp& mlp, const ProductPlan&
   arguments.bias0 = data_or_null(call.down_bias);
   arguments.residual = data_or_null(call.residual);
   arguments.out = call.y.data;
-  if (plan.splits > 1) {
-    arguments.parts = reinterpret_cast<float*>(static_cast<char*>(call.workspace) + at.sums);
-  }
+  arguments.parts = reinterpret_cast<float*>(static_cast<char*>(call.workspace) + at.sums);
   arguments.m = call.M;
   arguments.n = call.D;
   arguments.k = mlp.hidden;
@@ -415,8 +422,7 @@ int32_t forward(const ForwardArguments& call, kiln_error* error) {
     status = round8(gpu, call, workspace + at.h, workspace + at.h, mlp.hidden, error);
   }
   if (status != KILN_OK) return status;
-  const ProductPlan down = plan_down(call, road);
-  return launch(gpu, "forward", down_of(call, mlp, down, at), down, call.stream, error);
+  return launch(gpu, "forward", down_of(call, mlp, at), plan_down(call, road), call.stream, error);
 }
 
 size_t pack_workspace_bytes(const PackArguments&) {

@@ -6,6 +6,9 @@
 
 #include <stdint.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "arguments.h"
 
 namespace quantized_mlp {
@@ -27,7 +30,8 @@ inline constexpr int kWideKernels = kFinish + 8;
 inline constexpr int kArrange8 = kWideKernels + 4 * kCodes * 2;  // bf16, f16
 inline constexpr int kWide8Kernels = kArrange8 + 2;
 inline constexpr int kRound8 = kWide8Kernels + 4 * 2 * 2;  // bf16, f16
-inline constexpr int kKernels = kRound8 + 2;
+inline constexpr int kSums = kRound8 + 2;  // gated, plain, gated of wide8 [bf16, f16]
+inline constexpr int kKernels = kSums + 6;
 
 enum class Road { kDecode, kTiled, kWide, kWide8 };
 
@@ -36,11 +40,13 @@ inline bool is_wide(Road road) {
 }
 
 struct ProductPlan {
+  bool gated;
   Road road;
   int token_tiles;  // decode: of 8 tokens, wide: of 64; 1 or 2
   int64_t token_blocks;
   int64_t row_blocks;  // decode: at most; fewer CTAs share them out
-  int splits;
+  int splits;          // parts of k
+  int64_t whole;       // wide: this many tiles of outputs are not split
 };
 
 // Up to so many tokens go to decode, whose blocks of 16 read the same weights, most of them from
@@ -52,14 +58,59 @@ inline int64_t most_decoded(Road many, bool is_e4m3, int64_t weights) {
   return ends_early && weights >= kLarge ? most / 2 : most;
 }
 
-// Blocks of tokens of a CTA: two where they take less time, by waves of CTAs, of which one with a
-// single block takes about two thirds of one with two.
-inline int wide_tiles(int64_t m, int64_t row_tiles, bool gated) {
-  constexpr int64_t kCtas = 132;
+// CTAs that run at once, one a multiprocessor: of the GPUs that the wide kernels are for.
+inline constexpr int64_t kCtas = 132;
+
+// What the wide kernels take on an H200, in microseconds; NOTES.md has the fit.
+struct WideCosts {
+  double of_tile[2];  // of k, in a CTA of 64 and of 128 tokens
+  double of_sums;     // where k is split: to add the parts,
+  double of_part;     // each of them,
+  double of_tokens;   // and each 64 tokens of a tile that a part has sums of
+  double of_cta = 3.1;
+};
+inline WideCosts costs_of(Road road) {
+  return road == Road::kWide8 ? WideCosts{{0.26, 0.40}, 1.2, 0.77, 0.024}
+                              : WideCosts{{0.58, 0.82}, 1.4, 0.37, 0.075};
+}
+
+// CTAs of 64 or 128 tokens take wave after wave of tiles, and in a last wave that is not full
+// several may share a tile: whichever takes the least time.
+inline ProductPlan plan_wide(bool gated, int64_t m, int64_t row_tiles, int64_t depth_tiles,
+                             Road road) {
+  constexpr int64_t kLeastTiles = 4;  // of k, that a part should have
+  const WideCosts costs = costs_of(road);
   const int64_t rows = parts_of(row_tiles, gated ? kWideRowTiles / 2 : kWideRowTiles);
-  const int64_t blocks = parts_of(m, kWideBlock);
-  return 2 * parts_of(blocks * rows, kCtas) <= 3 * parts_of(parts_of(blocks, 2) * rows, kCtas) ? 1
-                                                                                               : 2;
+  ProductPlan best = {};
+  double least = 0;
+  for (int token_tiles = 1; token_tiles <= (m > kWideBlock ? 2 : 1); ++token_tiles) {
+    const int64_t token_blocks = parts_of(m, kWideBlock * token_tiles);
+    const int64_t tiles = token_blocks * rows;
+    const double of_k = costs.of_tile[token_tiles - 1];
+    const auto cta = [&](int64_t depth) {
+      return costs.of_cta + of_k * static_cast<double>(depth);
+    };
+    const auto take = [&](int64_t splits, int64_t whole, double time) {
+      if (best.splits != 0 && time >= least) return;
+      least = time;
+      best = {gated, road, token_tiles, token_blocks, rows, static_cast<int>(splits), whole};
+    };
+    const double wave = cta(depth_tiles);
+    take(1, tiles, wave * static_cast<double>(parts_of(tiles, kCtas)));
+    const int64_t last = tiles % kCtas;
+    if (last == 0) continue;
+    // The more parts, the less of k each of them has, and the more sums there are to add.
+    const double of_part =
+        costs.of_part + costs.of_tokens * static_cast<double>(last * token_tiles);
+    const auto cheapest =
+        static_cast<int64_t>(std::sqrt(static_cast<double>(depth_tiles) * of_k / of_part) + 0.5);
+    const int64_t splits = std::min({cheapest, kCtas / last, depth_tiles / kLeastTiles});
+    if (splits < 2) continue;
+    take(splits, tiles - last,
+         wave * static_cast<double>(tiles / kCtas) + cta(parts_of(depth_tiles, splits)) +
+             costs.of_sums + of_part * static_cast<double>(splits));
+  }
+  return best;
 }
 
 // m tokens by `row_tiles` of each matrix and `depth_tiles` of k.
@@ -67,32 +118,48 @@ inline ProductPlan plan_product(bool gated, int64_t m, int64_t row_tiles, int64_
                                 Road road) {
   constexpr int64_t kCtasWanted = 128;  // of a GPU with about as many multiprocessors
   constexpr int64_t kLeastTiles = 8;    // of k, that a part should have
+  if (is_wide(road)) return plan_wide(gated, m, row_tiles, depth_tiles, road);
   if (road == Road::kDecode) {
     const int tiles = m <= 8 ? 1 : 2;
-    return {road, tiles, parts_of(m, 8 * tiles), row_tiles, 1};
+    return {gated, road, tiles, parts_of(m, 8 * tiles), row_tiles, 1, 0};
   }
-  static_assert(kTiledTokens == kWideBlock && 2 * kTiledWarps == kWideRowTiles);
-  const int token_tiles = road != Road::kTiled ? wide_tiles(m, row_tiles, gated) : 1;
-  ProductPlan plan{road, token_tiles, parts_of(m, kWideBlock * token_tiles),
-                   parts_of(row_tiles, gated ? kTiledWarps : 2 * kTiledWarps), 1};
-  const int64_t ctas = plan.token_blocks * plan.row_blocks;
-  if (gated || ctas == 0 || ctas >= kCtasWanted) return plan;
-  int64_t splits = kCtasWanted / ctas;
-  if (splits > depth_tiles / kLeastTiles) splits = depth_tiles / kLeastTiles;
-  plan.splits = splits > 1 ? static_cast<int>(splits) : 1;
-  return plan;
+  const int64_t token_blocks = parts_of(m, kTiledTokens);
+  const int64_t row_blocks = parts_of(row_tiles, gated ? kTiledWarps : 2 * kTiledWarps);
+  const int64_t ctas = std::max<int64_t>(1, token_blocks * row_blocks);
+  const int64_t splits = gated ? 1 : std::min(kCtasWanted / ctas, depth_tiles / kLeastTiles);
+  return {gated, road, 1, token_blocks, row_blocks, static_cast<int>(std::max<int64_t>(1, splits)),
+          0};
 }
 
-inline int kernel_of(const ProductPlan& plan, bool gated, bool float16, Codes codes,
-                     bool has_groups) {
+// Tiles of the wide kernels that are split.
+inline int64_t split_tiles(const ProductPlan& plan) {
+  return plan.token_blocks * plan.row_blocks - plan.whole;
+}
+
+// Bytes of the sums of parts: [splits, m, n], or of the wide kernels all of their tiles.
+inline int64_t bytes_of_sums(const ProductPlan& plan, int64_t m, int64_t n) {
+  if (plan.splits == 1) return 0;
+  if (!is_wide(plan.road)) return 4 * plan.splits * m * n;
+  return 4 * split_tiles(plan) * plan.splits * plan.token_tiles * kWideBlock * kWideRows;
+}
+
+inline int kernel_of(const ProductPlan& plan, bool float16, Codes codes, bool has_groups) {
   if (plan.road == Road::kWide8) {
-    const int type = (gated ? 0 : 2) + (float16 ? 1 : 0);
+    const int type = (plan.gated ? 0 : 2) + (float16 ? 1 : 0);
     return kWide8Kernels + (type * 2 + (has_groups ? 1 : 0)) * 2 + plan.token_tiles - 1;
   }
-  const int row = ((gated ? 0 : 2) + (float16 ? 1 : 0)) * kCodes + static_cast<int>(codes);
+  const int row = ((plan.gated ? 0 : 2) + (float16 ? 1 : 0)) * kCodes + static_cast<int>(codes);
   if (plan.road == Road::kWide) return kWideKernels + row * 2 + plan.token_tiles - 1;
   if (plan.road == Road::kTiled) return kTiledKernels + row;
   return row * 2 + plan.token_tiles - 1;
+}
+
+// The kernel that adds the parts of k.
+inline int sums_kernel_of(const ProductPlan& plan, bool float16) {
+  const int type = float16 ? 1 : 0;
+  if (plan.road == Road::kTiled) return kFinish + type;
+  const int of = !plan.gated ? 1 : plan.road == Road::kWide ? 0 : 2;
+  return kSums + 2 * of + type;
 }
 
 }  // namespace quantized_mlp

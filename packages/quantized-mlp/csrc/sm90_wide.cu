@@ -108,9 +108,12 @@ struct Wide : WideStages<kGated, kTokenBlocks, WideLayout<kCodes, kTokenBlocks>>
 
   using Base::Base;
 
-  // The row tile that consumer warp `of` has in a panel.
+  // The row tile that consumer warp `of` has in a panel: among the CTA's, and in its matrix.
+  __device__ __forceinline__ static int tile_of(int of, int panel) {
+    return kGated ? panel * 8 + of : of / 4 * 8 + panel * 4 + of % 4;
+  }
   __device__ __forceinline__ int row_tile(int of, int panel) const {
-    return kGated ? row_block * 8 + of : row_block * 16 + of / 4 * 8 + panel * 4 + of % 4;
+    return kGated ? row_block * 8 + of : row_block * 16 + tile_of(of, panel);
   }
   // Of a row tile, in a stage.
   __device__ __forceinline__ static unsigned codes_at(int of, int panel) {
@@ -303,9 +306,10 @@ struct Wide : WideStages<kGated, kTokenBlocks, WideLayout<kCodes, kTokenBlocks>>
     }
   }
 
-  __device__ __forceinline__ void store_plain(const Sums& sums) const {
+  // Takes two sums at a time: of a token and two neighbouring rows of the tile's.
+  template <class Take>
+  __device__ __forceinline__ void for_each_pair(const Sums& sums, Take take) const {
     const bool odd_row = lane / 4 % 2 != 0;
-    const int part = static_cast<int>(blockIdx.z);
 #pragma unroll
     for (int n = 0; n < kTokens / 8; ++n) {
 #pragma unroll
@@ -313,21 +317,21 @@ struct Wide : WideStages<kGated, kTokenBlocks, WideLayout<kCodes, kTokenBlocks>>
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const int at = 4 * n + 2 * half;
-          const float2 both = turned(sums[i][at], sums[i][at + 1], odd_row);
-          const int tile = row_tile(warp, i);
-          const long long token = static_cast<long long>(token_block) * kWideBlock + n * 8 +
-                                  lane % 4 * 2 + (odd_row ? 1 : 0);
-          const long long column =
-              static_cast<long long>(tile) * kTileRows + half * 8 + lane / 8 * 2;
-          if (tile >= p.row_tiles) continue;
-          if (p.parts != nullptr) {
-            store_part(p, part, token, column, both);
-          } else {
-            finish<Element, false>(p, token, column, both, {});
-          }
+          take(n * 8 + lane % 4 * 2 + (odd_row ? 1 : 0),
+               tile_of(warp, i) * kTileRows + half * 8 + lane / 8 * 2,
+               turned(sums[i][at], sums[i][at + 1], odd_row));
         }
       }
     }
+  }
+
+  __device__ __forceinline__ void store_plain(const Sums& sums) const {
+    for_each_pair(sums, [&](int token, int row, float2 both) {
+      const long long column = static_cast<long long>(row_block) * kWideRows + row;
+      if (column >= static_cast<long long>(p.row_tiles) * kTileRows) return;
+      finish<Element, false>(p, static_cast<long long>(token_block) * kWideBlock + token, column,
+                             both, {});
+    });
   }
 
   // h, as the next product's tokens.
@@ -392,6 +396,38 @@ __device__ __forceinline__ void wide(const ProductArguments& p) {
   run_wide<Wide<Element, kCodes, kGated, kTokenBlocks>>(p);
 }
 
+// The end of the gated product's split tiles, and of the plain one's.
+template <class Element>
+__device__ __forceinline__ void sum_gated(const ProductArguments& p) {
+  SplitToken one;
+  if (!add_split<true>(p, one)) return;
+  unsigned words[2];
+  gate_split<Element>(p, one, words);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int k_tile = one.row_block * 2 + lane / 16;
+  if (k_tile >= p.out_tiles) return;
+  unsigned char* const to = static_cast<unsigned char*>(p.out) +
+                            (one.token / kWideBlock * p.out_tiles + k_tile) * kWideBlockBytes;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int place = place_of_column(lane % 16 * 4 + 2 * i);
+    *reinterpret_cast<unsigned*>(to + wide_byte(static_cast<int>(one.token % kWideBlock), place)) =
+        words[i];
+  }
+}
+template <class Element>
+__device__ __forceinline__ void sum_plain(const ProductArguments& p) {
+  SplitToken one;
+  if (!add_split<false>(p, one)) return;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int row = i / 2 * (kWideRows / 2) + static_cast<int>(threadIdx.x) % 32 * 4 + i % 2 * 2;
+    const float* const two = one.sums[i / 2] + i % 2 * 2;
+    finish<Element, false>(p, one.token, static_cast<long long>(one.row_block) * kWideRows + row,
+                           {two[0], two[1]}, {});
+  }
+}
+
 }  // namespace quantized_mlp
 
 using namespace quantized_mlp;
@@ -418,3 +454,7 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 
 KILN_PRODUCTS(wide, (kWideThreads, 1))
+KILN_PRODUCT(sum_gated, (256), sum_gated_bf16, Bfloat16)
+KILN_PRODUCT(sum_gated, (256), sum_gated_f16, Float16)
+KILN_PRODUCT(sum_plain, (256), sum_plain_bf16, Bfloat16)
+KILN_PRODUCT(sum_plain, (256), sum_plain_f16, Float16)

@@ -32,7 +32,16 @@ __device__ __forceinline__ void sync_consumers() {
   asm volatile("bar.sync 1, 256;" ::: "memory");
 }
 
-// A CTA's place, and a warp's in it. `unit`: tiles of k that are not parted where k is split.
+// A product's tiles of outputs are numbered so that neighbours share weights.
+__device__ __forceinline__ gated_mlp::TilePosition wide_tile_at(const ProductArguments& p,
+                                                                bool gated, int number) {
+  const long long rows = parts_of(p.row_tiles, gated ? kWideRowTiles / 2 : kWideRowTiles);
+  return gated_mlp::tile_position(static_cast<unsigned>(number), static_cast<unsigned>(rows),
+                                  static_cast<unsigned>(p.token_blocks), kWidePanel);
+}
+
+// A CTA's place, and a warp's in it: its tile of outputs and its part of k. `unit`: tiles of k that
+// are not parted where k is split.
 template <bool kGated, int kTokenBlocks>
 struct WidePlace {
   static constexpr int kPanels = 2;
@@ -43,6 +52,8 @@ struct WidePlace {
   unsigned shared;
   int warp;
   int lane;
+  int split_tile;  // the tile's number among those that are split, or negative
+  int part;        // of k, of such a tile
   int row_block;
   int token_block;
   int first;  // tiles of k [first, last)
@@ -53,21 +64,24 @@ struct WidePlace {
         shared(a_shared),
         warp(static_cast<int>(gated_mlp::warp_number())),
         lane(static_cast<int>(threadIdx.x) & 31) {
-    const auto rows = static_cast<unsigned>(parts_of(p.row_tiles, row_tiles_of()));
-    const unsigned tokens = gridDim.x / rows;
+    const int number = static_cast<int>(blockIdx.x);
+    const bool is_split = number >= p.whole;
+    split_tile = is_split ? (number - p.whole) / p.splits : -1;
+    part = is_split ? (number - p.whole) % p.splits : 0;
     const gated_mlp::TilePosition at =
-        gated_mlp::tile_position(blockIdx.x, rows, tokens, kWidePanel);
+        wide_tile_at(p, kGated, is_split ? p.whole + split_tile : number);
     row_block = static_cast<int>(at.row);
     token_block = static_cast<int>(at.column) * kTokenBlocks;
     const int units = (p.depth_tiles + unit - 1) / unit;
-    const int tiles = (units + p.splits - 1) / p.splits * unit;
-    first = static_cast<int>(blockIdx.z) * tiles;
+    const int tiles = is_split ? (units + p.splits - 1) / p.splits * unit : p.depth_tiles;
+    first = part * tiles;
     last = first + tiles < p.depth_tiles ? first + tiles : p.depth_tiles;
   }
 
-  // Of each matrix.
-  __device__ __forceinline__ static constexpr int row_tiles_of() {
-    return kGated ? kWideRowTiles / 2 : kWideRowTiles;
+  // Sums of a token of the tile, in this CTA's part of k.
+  __device__ __forceinline__ float* sums_of(int token) const {
+    return p.parts +
+           ((static_cast<long long>(split_tile) * p.splits + part) * kTokens + token) * kWideRows;
   }
   __device__ __forceinline__ int readable(int tile) const {
     return tile < p.row_tiles ? tile : p.row_tiles - 1;
@@ -121,7 +135,79 @@ __device__ __forceinline__ void run_wide(const ProductArguments& p) {
   gated_mlp::take_registers<One::kConsumerRegisters>();
   typename One::Sums sums = {};
   one.consume(sums);
-  one.store(sums);
+  if (one.split_tile < 0) {
+    one.store(sums);
+    return;
+  }
+  one.for_each_pair(sums, [&](int token, int row, float2 both) {
+    *reinterpret_cast<float2*>(one.sums_of(token) + row) = both;
+  });
+}
+
+// What a lane adds of a token of a tile that is split: four neighbouring rows in each half of the
+// tile's, which a gated product has of gate and of up.
+struct SplitToken {
+  long long token;
+  int row_block;
+  float sums[2][4];
+};
+
+// A warp's token, with the sums of all parts in their order. False: there is none.
+template <bool kGated>
+__device__ __forceinline__ bool add_split(const ProductArguments& p, SplitToken& one) {
+  gated_mlp::wait_for_previous_kernel();
+  gated_mlp::let_next_kernel_start();
+  const int tokens = p.tile_tokens;
+  const long long number = static_cast<long long>(blockIdx.x) * 8 + threadIdx.x / 32;
+  const int tile = static_cast<int>(number / tokens);
+  if (tile >= p.split_tiles) return false;
+  const gated_mlp::TilePosition at = wide_tile_at(p, kGated, p.whole + tile);
+  one.token = static_cast<long long>(at.column) * tokens + number % tokens;
+  one.row_block = static_cast<int>(at.row);
+  if (!kGated && one.token >= p.m) return false;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) one.sums[0][i] = one.sums[1][i] = 0;
+  const float* from =
+      p.parts + (static_cast<long long>(tile) * p.splits * tokens + number % tokens) * kWideRows +
+      threadIdx.x % 32 * 4;
+#pragma unroll 4
+  for (int part = 0; part < p.splits; ++part) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float4 four = *reinterpret_cast<const float4*>(from + half * (kWideRows / 2));
+      one.sums[half][0] += four.x;
+      one.sums[half][1] += four.y;
+      one.sums[half][2] += four.z;
+      one.sums[half][3] += four.w;
+    }
+    from += static_cast<long long>(tokens) * kWideRows;
+  }
+  return true;
+}
+
+// Four neighbouring numbers of h. Zeros beyond the last row tile.
+template <class Element>
+__device__ __forceinline__ void gate_split(const ProductArguments& p, const SplitToken& one,
+                                           unsigned (&words)[2]) {
+  const long long column =
+      static_cast<long long>(one.row_block) * (kWideRows / 2) + threadIdx.x % 32 * 4;
+  words[0] = words[1] = 0;
+  if (column >= static_cast<long long>(p.row_tiles) * kTileRows) return;
+  gated_mlp::with_gate(p.gating, [&](auto unit) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float2 both[2];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        both[half] = {one.sums[half][2 * i], one.sums[half][2 * i + 1]};
+        const void* const bias = half == 0 ? p.bias0 : p.bias1;
+        if (bias != nullptr) both[half] = plus_two<Element>(both[half], bias, column + 2 * i);
+      }
+      words[i] = gated_mlp::pack_pair(unit.of(both[0].x, both[1].x), unit.of(both[0].y, both[1].y),
+                                      Element{});
+      words[i] = gated_mlp::bound_pair(words[i], p.gating.greatest, Element{});
+    }
+  });
 }
 
 // Numbers k and k + 1 of a token of x, the first in the low half. Zeros beyond the last token and

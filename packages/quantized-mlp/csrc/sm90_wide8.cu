@@ -332,6 +332,7 @@ struct Wide8 : WideStages<kGated, kTokenBlocks, Wide8Layout<kGrouped, kTokenBloc
       if constexpr (kGrouped) free_stage(ring.stage);
       ring.next();
     }
+    if constexpr (!kGrouped) scale_columns(sums);
   }
   __device__ __forceinline__ void free_stage(unsigned stage) const {
     __syncwarp();  // the other lanes have read, too
@@ -489,32 +490,32 @@ struct Wide8 : WideStages<kGated, kTokenBlocks, Wide8Layout<kGrouped, kTokenBloc
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
   }
 
-  __device__ __forceinline__ void store_columns(const Sums& sums) const {
-    const int part = static_cast<int>(blockIdx.z);
+  // Takes two sums at a time: of a token and two neighbouring rows of the tile's.
+  template <class Take>
+  __device__ __forceinline__ void for_each_pair(const Sums& sums, Take take) const {
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel) {
 #pragma unroll
       for (int n = 0; n < kColumns / 8; ++n) {
-        const long long column =
-            (static_cast<long long>(row_block) * kPanels + panel) * kWide8PanelRows +
-            first_column() + n * 8 + lane % 4 * 2;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const long long token =
-              static_cast<long long>(token_block + block()) * kWideBlock + row() + half * 8;
-          const float2 both = {sums[panel][4 * n + 2 * half], sums[panel][4 * n + 2 * half + 1]};
-          if (p.parts != nullptr) {
-            store_part(p, part, token, column, both);
-          } else {
-            finish<Element, false>(p, token, column, both, {});
-          }
+          const int at = 4 * n + 2 * half;
+          take(block() * kWideBlock + row() + half * 8,
+               panel * kWide8PanelRows + first_column() + n * 8 + lane % 4 * 2,
+               float2{sums[panel][at], sums[panel][at + 1]});
         }
       }
     }
   }
 
+  __device__ __forceinline__ void store_columns(const Sums& sums) const {
+    for_each_pair(sums, [&](int token, int row, float2 both) {
+      finish<Element, false>(p, static_cast<long long>(token_block) * kWideBlock + token,
+                             static_cast<long long>(row_block) * kWideRows + row, both, {});
+    });
+  }
+
   __device__ __forceinline__ void store(Sums& sums) const {
-    if constexpr (!kGrouped) scale_columns(sums);
     if constexpr (kGated) {
       store_hidden(sums);
     } else {
@@ -526,6 +527,44 @@ struct Wide8 : WideStages<kGated, kTokenBlocks, Wide8Layout<kGrouped, kTokenBloc
 template <class Element, bool kGated, bool kGrouped, int kTokenBlocks>
 __device__ __forceinline__ void wide8(const ProductArguments& p) {
   run_wide<Wide8<Element, kGated, kGrouped, kTokenBlocks>>(p);
+}
+
+// The exponent of a scale, by the largest pair of magnitudes.
+template <class Element>
+__device__ __forceinline__ int exponent_of(unsigned largest) {
+  const unsigned one = (largest & 0xffffu) > (largest >> 16) ? largest & 0xffffu : largest >> 16;
+  return float8_exponent(__float_as_uint(gated_mlp::unpack_pair<Element>(one).x),
+                         float8_least(!kIsSame<Element, Bfloat16>));
+}
+// Of four neighbours, in the order of float8_place.
+template <class Element>
+__device__ __forceinline__ unsigned four_codes(const unsigned (&words)[2], float by_scale) {
+  const float2 low = gated_mlp::unpack_pair<Element>(words[0]);
+  const float2 high = gated_mlp::unpack_pair<Element>(words[1]);
+  return float8_pair(divided(low.x, by_scale), divided(high.x, by_scale)) |
+         float8_pair(divided(low.y, by_scale), divided(high.y, by_scale)) << 16;
+}
+
+// The end of the gated product's split tiles: a warp has the 128 columns of a token's scale.
+template <class Element>
+__device__ __forceinline__ void sum_gated8(const ProductArguments& p) {
+  SplitToken one;
+  if (!add_split<true>(p, one)) return;
+  unsigned words[2];
+  gate_split<Element>(p, one, words);
+  unsigned largest = larger_pair(finite_pair<Element>(words[0]), finite_pair<Element>(words[1]));
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    largest = larger_pair(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
+  }
+  const int exponent = exponent_of<Element>(largest);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int line = static_cast<int>(one.token % kWideBlock);
+  const long long block = one.token / kWideBlock * ((p.out_tiles + 1ll) / 2) + one.row_block;
+  *reinterpret_cast<unsigned*>(static_cast<unsigned char*>(p.out) + block * kWide8BlockBytes +
+                               wide8_byte(line, float8_place(lane * 4))) =
+      four_codes<Element>(words, __uint_as_float(power_bits(-exponent)));
+  if (lane == 0) p.out_scales[block * kWideBlock + line] = __uint_as_float(power_bits(exponent));
 }
 
 // x as blocks of 64 tokens x 128 k, eight threads a token of a block.
@@ -555,18 +594,11 @@ __device__ __forceinline__ void arrange8(const ArrangeArguments& p) {
   for (int distance = 1; distance < 8; distance *= 2) {
     largest = larger_pair(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
   }
-  const unsigned one = (largest & 0xffffu) > (largest >> 16) ? largest & 0xffffu : largest >> 16;
-  const int exponent = float8_exponent(__float_as_uint(gated_mlp::unpack_pair<Element>(one).x),
-                                       float8_least(!kIsSame<Element, Bfloat16>));
+  const int exponent = exponent_of<Element>(largest);
   const float by_scale = __uint_as_float(power_bits(-exponent));
   unsigned codes[4];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float2 low = gated_mlp::unpack_pair<Element>(words[i][0]);
-    const float2 high = gated_mlp::unpack_pair<Element>(words[i][1]);
-    codes[i] = float8_pair(divided(low.x, by_scale), divided(high.x, by_scale)) |
-               float8_pair(divided(low.y, by_scale), divided(high.y, by_scale)) << 16;
-  }
+  for (int i = 0; i < 4; ++i) codes[i] = four_codes<Element>(words[i], by_scale);
   *reinterpret_cast<uint4*>(static_cast<unsigned char*>(p.to) + block * kWide8BlockBytes +
                             wide8_byte(row, chunk * 16)) = {codes[0], codes[1], codes[2], codes[3]};
   if (chunk == 0) p.scales[block * kWideBlock + row] = __uint_as_float(power_bits(exponent));
@@ -584,6 +616,9 @@ extern "C" __global__ void __launch_bounds__(256)
     arrange8_f16(const __grid_constant__ ArrangeArguments p) {
   arrange8<Float16>(p);
 }
+
+KILN_PRODUCT(sum_gated8, (256), sum_gated8_bf16, Bfloat16)
+KILN_PRODUCT(sum_gated8, (256), sum_gated8_f16, Float16)
 
 #define KILN_WIDE8_KERNELS(name, Element, gated)                                    \
   KILN_PRODUCT(wide8, (kWideThreads, 1), name##_rows_x1, Element, gated, false, 1)  \

@@ -200,7 +200,7 @@ struct Tiled {
         } else {
 #pragma unroll
           for (int i = 0; i < kPanels; ++i) {
-            if (p.parts != nullptr) {
+            if (p.splits > 1) {
               if (row_tiles[i] >= p.row_tiles) continue;
               store_part(p, part, token, static_cast<long long>(row_tiles[i]) * kTileRows + row,
                          both[i]);

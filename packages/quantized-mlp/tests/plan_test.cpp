@@ -39,28 +39,73 @@ TEST_CASE("plan: how many tokens decode takes") {
 TEST_CASE("plan: all tokens and rows have a CTA") {
   for (const Road road : {Road::kDecode, Road::kTiled, Road::kWide, Road::kWide8}) {
     for (const bool gated : {true, false}) {
-      for (const int64_t m : {1, 8, 9, 33, 64, 65, 300, 4096}) {
-        CAPTURE(static_cast<int>(road));
-        CAPTURE(m);
-        const ProductPlan plan = plan_product(gated, m, 896, 64, road);
-        const int64_t tokens = plan.token_tiles * (road == Road::kDecode ? 8 : kWideBlock);
-        const int64_t tiles = road == Road::kDecode ? 1 : gated ? kTiledWarps : 2 * kTiledWarps;
-        CHECK(plan.road == road);
-        CHECK(plan.token_blocks * tokens >= m);
-        CHECK((plan.token_blocks - 1) * tokens < m);
-        CHECK(plan.row_blocks * tiles >= 896);
-        CHECK(plan.splits >= 1);
-        CHECK((plan.splits == 1 || (!gated && road != Road::kDecode)));
+      for (const int64_t row_tiles : {1, 352, 512, 896, 1088, 1184}) {
+        for (const int64_t m : {1, 8, 9, 33, 64, 65, 300, 777, 4096}) {
+          CAPTURE(static_cast<int>(road));
+          CAPTURE(gated);
+          CAPTURE(row_tiles);
+          CAPTURE(m);
+          const ProductPlan plan = plan_product(gated, m, row_tiles, 64, road);
+          const int64_t tokens = plan.token_tiles * (road == Road::kDecode ? 8 : kWideBlock);
+          const int64_t rows = road == Road::kDecode ? 1 : gated ? kTiledWarps : 2 * kTiledWarps;
+          const int64_t tiles = plan.token_blocks * plan.row_blocks;
+          CHECK(plan.road == road);
+          CHECK(plan.gated == gated);
+          CHECK(plan.token_blocks * tokens >= m);
+          CHECK((plan.token_blocks - 1) * tokens < m);
+          CHECK(plan.row_blocks * rows >= row_tiles);
+          CHECK((plan.row_blocks - 1) * rows < row_tiles);
+          CHECK(plan.splits >= 1);
+          if (is_wide(road)) {
+            CHECK((plan.whole == tiles) == (plan.splits == 1));
+            CHECK(plan.whole <= tiles);
+            CHECK((plan.splits == 1 || plan.whole % kCtas == 0));
+            CHECK((plan.splits == 1 || (tiles - plan.whole) * plan.splits <= kCtas));
+          } else {
+            CHECK((plan.splits == 1 || (!gated && road == Road::kTiled)));
+          }
+        }
       }
     }
   }
 }
 
-TEST_CASE("plan: k is split where few CTAs would have work, in parts of eight tiles or more") {
-  CHECK(plan_product(false, 64, 256, 224, Road::kWide).splits == 8);
-  CHECK(plan_product(false, 64, 256, 24, Road::kWide).splits == 3);
-  CHECK(plan_product(false, 64, 256, 8, Road::kWide).splits == 1);
-  CHECK(plan_product(false, 4096, 256, 224, Road::kWide).splits == 1);
+TEST_CASE("plan: k is split where a wave is not full and parts take less time") {
+  struct Case {
+    bool gated;
+    int64_t m;
+    int64_t row_tiles;
+    int64_t depth_tiles;
+    int64_t whole;
+    int splits;
+  };
+  for (const Case& c : {Case{false, 64, 256, 224, 0, 8},
+                        {false, 64, 256, 24, 0, 3},
+                        {false, 64, 256, 8, 16, 1},
+                        {false, 4096, 256, 224, 512, 1},
+                        {true, 64, 896, 64, 112, 1},     // 112 CTAs: one wave as it is
+                        {true, 64, 512, 48, 0, 2},       // 64: half of one
+                        {true, 64, 512, 32, 64, 1},      // and less k than it costs to add
+                        {true, 64, 1088, 80, 132, 8},    // 136: one, and four tiles
+                        {true, 128, 1184, 56, 132, 4}})  // 148
+  {
+    CAPTURE(c.row_tiles);
+    CAPTURE(c.depth_tiles);
+    const ProductPlan plan = plan_product(c.gated, c.m, c.row_tiles, c.depth_tiles, Road::kWide);
+    CHECK(plan.whole == c.whole);
+    CHECK(plan.splits == c.splits);
+  }
+}
+
+TEST_CASE("plan: sums of parts need room where there are parts") {
+  const auto bytes = [](bool gated, int64_t m, int64_t row_tiles, int64_t depth_tiles, Road road) {
+    return bytes_of_sums(plan_product(gated, m, row_tiles, depth_tiles, road), m, 16 * row_tiles);
+  };
+  CHECK(bytes(true, 64, 896, 64, Road::kWide) == 0);
+  CHECK(bytes(false, 50, 256, 224, Road::kWide) == 8 * 64 * 4096 * 4);
+  CHECK(bytes(false, 50, 256, 224, Road::kTiled) == 8 * 50 * 4096 * 4);
+  // 4 tiles, 8 parts, 64 tokens, 128 columns of gate and of up.
+  CHECK(bytes(true, 50, 1088, 80, Road::kWide) == 4 * 8 * 64 * 256 * 4);
 }
 
 }  // namespace

@@ -476,55 +476,64 @@ void check_deep(Check& check) {
   }
 }
 
-/// Weights so large that a GPU's kernels for many tokens, where it has some, begin earlier: the
-/// rows that they give are bit by bit those of a call with more, and else those of decode.
-void check_large(Check& check) {
-  constexpr std::int64_t kWidth = 512, kHidden = 62528;
+/// Weights so large that a GPU's kernels for many tokens have more tiles than multiprocessors, of
+/// which the last ones may be split along k: `rows` rows beside those of decode. Those kernels may
+/// also begin earlier, from `early` rows on; the rows that they give then are bit by bit those of a
+/// call with more, and else those of decode.
+void check_large(Check& check, std::int64_t width, std::int64_t hidden, bool float8,
+                 std::int64_t rows, std::int64_t early) {
   const kiln::Device device = check.kernel().device();
   std::mt19937 engine(12);
+  const auto matrix = [&](std::int64_t outputs, std::int64_t columns) {
+    Packed one{Array(device, DType::kUInt8, {outputs / 16, columns / 64, float8 ? 1024 : 512}),
+               Array(device, float8 ? DType::kFloat32 : DType::kBFloat16,
+                     {outputs / 16, (columns + 127) / 128, 16}),
+               std::nullopt, float8};
+    Values codes(one.codes.size());
+    for (double& code : codes) code = static_cast<double>(engine() % (float8 ? 127 : 256));
+    one.codes.set(codes);
+    const double scale = 1 / (std::sqrt(static_cast<double>(columns)) * (float8 ? 128 : 4));
+    one.scales.set(Values(one.scales.size(), scale));
+    return one;
+  };
+  const Packed gate = matrix(hidden, width), down = matrix(width, hidden);
+  Array x(device, DType::kBFloat16, {rows, width});
+  x.set(random(x.size(), engine));
+  const auto run = [&](std::int64_t of_rows, bool batch_invariant) {
+    Array y(device, DType::kBFloat16, {of_rows, width});
+    ops::Forward call{.x = first_rows(x, of_rows),
+                      .gate = gate.codes_tensor(),
+                      .gate_scales = gate.scales.tensor(),
+                      .up = gate.codes_tensor(),
+                      .up_scales = gate.scales.tensor(),
+                      .down = down.codes_tensor(),
+                      .down_scales = down.scales.tensor(),
+                      .y = y.tensor(),
+                      .attributes = {.batch_invariant = batch_invariant}};
+    if (float8) call.attributes.input_dtype = ops::ForwardAttributes::InputDtype::kFloat8E4m3fn;
+    const auto op = check.kernel().op<ops::Forward>();
+    kiln::OwnedWorkspace workspace(device);
+    op.run(call, workspace.reserve(op.workspace_bytes(call)));
+    return y;
+  };
+  const std::string name = float8 ? "forward large e4m3, float8 input" : "forward large int4";
+  const Values of_many = run(rows, false).values();
+  const Array decoded = run(rows, true);
+  check.compare(name, decoded, of_many, 2e-2);
+  const Array y = run(early, false);
+  const std::size_t count = y.size();
+  const bool by_many = std::ranges::equal(y.values(), std::span(of_many).first(count));
+  const Values expected = by_many ? of_many : decoded.values();
+  check.compare(name, y, std::span(expected).first(count), 0);
+}
+
+void check_large(Check& check) {
+  check_large(check, 512, 62528, false, 33, 17);
+  check_large(check, 512, 62528, true, 17, 9);
   for (const bool float8 : {false, true}) {
-    const auto matrix = [&](std::int64_t rows, std::int64_t columns) {
-      Packed one{Array(device, DType::kUInt8, {rows / 16, columns / 64, float8 ? 1024 : 512}),
-                 Array(device, float8 ? DType::kFloat32 : DType::kBFloat16,
-                       {rows / 16, (columns + 127) / 128, 16}),
-                 std::nullopt, float8};
-      Values codes(one.codes.size());
-      for (double& code : codes) code = static_cast<double>(engine() % (float8 ? 127 : 256));
-      one.codes.set(codes);
-      const double scale = 1 / (std::sqrt(static_cast<double>(columns)) * (float8 ? 128 : 4));
-      one.scales.set(Values(one.scales.size(), scale));
-      return one;
-    };
-    const Packed gate = matrix(kHidden, kWidth), down = matrix(kWidth, kHidden);
-    const std::int64_t most = float8 ? 17 : 33, early = float8 ? 9 : 17;
-    Array x(device, DType::kBFloat16, {most, kWidth});
-    x.set(random(x.size(), engine));
-    const auto run = [&](std::int64_t rows, bool batch_invariant) {
-      Array y(device, DType::kBFloat16, {rows, kWidth});
-      ops::Forward call{.x = first_rows(x, rows),
-                        .gate = gate.codes_tensor(),
-                        .gate_scales = gate.scales.tensor(),
-                        .up = gate.codes_tensor(),
-                        .up_scales = gate.scales.tensor(),
-                        .down = down.codes_tensor(),
-                        .down_scales = down.scales.tensor(),
-                        .y = y.tensor(),
-                        .attributes = {.batch_invariant = batch_invariant}};
-      if (float8) call.attributes.input_dtype = ops::ForwardAttributes::InputDtype::kFloat8E4m3fn;
-      const auto op = check.kernel().op<ops::Forward>();
-      kiln::OwnedWorkspace workspace(device);
-      op.run(call, workspace.reserve(op.workspace_bytes(call)));
-      return y;
-    };
-    const std::string name = float8 ? "forward large e4m3, float8 input" : "forward large int4";
-    const Values of_many = run(most, false).values();
-    const Array decoded = run(most, true);
-    check.compare(name, decoded, of_many, 2e-2);
-    const Array y = run(early, false);
-    const std::size_t count = y.size();
-    const bool by_many = std::ranges::equal(y.values(), std::span(of_many).first(count));
-    const Values expected = by_many ? of_many : decoded.values();
-    check.compare(name, y, std::span(expected).first(count), 0);
+    check_large(check, 1088, 17408, float8, 64, 8);  // 136 tiles of h
+    check_large(check, 1088, 17408, float8, 100, 8);
+    check_large(check, 34048, 1152, float8, 70, 8);  // 133 of y, 9 of h
   }
 }
 

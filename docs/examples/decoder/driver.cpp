@@ -37,11 +37,11 @@ Memory::Memory(kiln::Device device, std::size_t bytes)
   call("cuCtxSetCurrent", context);
 }
 
-void Memory::write(const void* from, std::size_t bytes) {
+void Memory::write(const void* from, std::size_t bytes, std::size_t at) {
   if (!on_gpu_) {
-    std::memcpy(data_, from, bytes);
+    std::memcpy(data_ + at, from, bytes);
   } else {
-    call("cuMemcpyHtoD_v2", address(data_), from, bytes);
+    call("cuMemcpyHtoD_v2", address(data_ + at), from, bytes);
   }
 }
 

@@ -13,7 +13,7 @@ class Memory {
  public:
   Memory(kiln::Device device, std::size_t bytes);
   void* data() const { return data_; }
-  void write(const void* from, std::size_t bytes);
+  void write(const void* from, std::size_t bytes, std::size_t at = 0);
   void read(void* to, std::size_t bytes) const;  // waits for the stream
 
  private:

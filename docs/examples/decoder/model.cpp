@@ -79,6 +79,21 @@ Tensor Model::weight(const std::string& name, std::initializer_list<std::int64_t
   return buffer.tensor;
 }
 
+// The rows of q, then of k and v: one product gives all three.
+Tensor Model::qkv_weight(const std::string& attention) {
+  const std::int64_t width = config_.width;
+  Buffer& all = make(DType::kBFloat16, {config_.qkv_width(), width});
+  std::size_t written = 0;
+  for (const auto& [name, rows] : {std::pair{"q_proj.weight", config_.q_width()},
+                                   std::pair{"k_proj.weight", config_.kv_width()},
+                                   std::pair{"v_proj.weight", config_.kv_width()}}) {
+    const std::size_t bytes = 2 * static_cast<std::size_t>(rows * width);
+    all.memory.write(file_.bfloat16(attention + name, {rows, width}), bytes, written);
+    written += bytes;
+  }
+  return all.tensor;
+}
+
 Model::Model(const std::filesystem::path& folder, kiln::Device device, std::int64_t longest)
     : config_(read_config(folder / "config.json")),
       norm_(kiln::get_kernel("rms-norm", {.version = 1, .device = device})),
@@ -106,9 +121,7 @@ Model::Model(const std::filesystem::path& folder, kiln::Device device, std::int6
           .tensor;
     };
     layers_.push_back({.norm = weight(name + "input_layernorm.weight", {width}),
-                       .q = weight(name + "self_attn.q_proj.weight", {config_.q_width(), width}),
-                       .k = weight(name + "self_attn.k_proj.weight", {config_.kv_width(), width}),
-                       .v = weight(name + "self_attn.v_proj.weight", {config_.kv_width(), width}),
+                       .qkv = qkv_weight(name + "self_attn."),
                        .o = weight(name + "self_attn.o_proj.weight", {width, config_.q_width()}),
                        .mlp_norm = weight(name + "post_attention_layernorm.weight", {width}),
                        .gate = weight(name + "mlp.gate_proj.weight", {config_.hidden, width}),
@@ -140,14 +153,16 @@ Model::Model(const std::filesystem::path& folder, kiln::Device device, std::int6
 
 Model::Step Model::make_step(std::int64_t rows) {
   const std::int64_t width = config_.width;
+  Buffer& starts = make(DType::kInt32, {2});
+  const std::int32_t of_one_sequence[] = {0, static_cast<std::int32_t>(rows)};
+  starts.memory.write(of_one_sequence, sizeof(of_one_sequence));
   return {.rows = rows,
           .embedded = make(DType::kBFloat16, {rows, width}),
           .positions = make(DType::kInt32, {rows}),
-          .slots = make(DType::kInt32, {rows}),
-          .starts = make(DType::kInt32, {2}),
+          .starts = starts,
           .hidden = make(DType::kBFloat16, {rows, width}),
           .normed = make(DType::kBFloat16, {rows, width}),
-          .qkv = make(DType::kBFloat16, {rows, config_.q_width() + 2 * config_.kv_width()}),
+          .qkv = make(DType::kBFloat16, {rows, config_.qkv_width()}),
           .attended = make(DType::kBFloat16, {rows, config_.heads, config_.head_width}),
           .out = make(DType::kBFloat16, {rows, width}),
           .logits = make(DType::kBFloat16, {1, config_.vocabulary})};
@@ -173,13 +188,9 @@ void Model::write_inputs(const Step& step, const std::vector<int>& tokens) {
     for (std::uint16_t& value : embedded)
       value = kiln::to_bfloat16(kiln::from_bfloat16(value) * factor);
   }
-  const std::int32_t starts[] = {0, static_cast<std::int32_t>(tokens.size())};
   const std::int32_t length = positions.back() + 1;
   step.embedded.memory.write(embedded.data(), embedded.size() * sizeof(embedded[0]));
   step.positions.memory.write(positions.data(), positions.size() * sizeof(positions[0]));
-  step.slots.memory.write(positions.data(),
-                          positions.size() * sizeof(positions[0]));  // the pages are in order
-  step.starts.memory.write(starts, sizeof(starts));
   lengths_->memory.write(&length, sizeof(length));
 }
 
@@ -189,9 +200,9 @@ void Model::attend(const Step& step, const Layer& layer, kiln::Stream stream) {
   const Tensor q = step.qkv.tensor.columns(0, q_width);
   const Tensor k = step.qkv.tensor.columns(q_width, kv_width);
   const Tensor v = step.qkv.tensor.columns(q_width + kv_width, kv_width);
-  run(linear_, ops::linear::Forward{.x = step.normed.tensor, .weight = layer.q, .y = q}, stream);
-  run(linear_, ops::linear::Forward{.x = step.normed.tensor, .weight = layer.k, .y = k}, stream);
-  run(linear_, ops::linear::Forward{.x = step.normed.tensor, .weight = layer.v, .y = v}, stream);
+  run(linear_,
+      ops::linear::Forward{.x = step.normed.tensor, .weight = layer.qkv, .y = step.qkv.tensor},
+      stream);
   run(rotary_,
       ops::rotary_embedding::Rotate{.x = step.qkv.tensor.columns(0, q_width + kv_width),
                                     .positions = step.positions.tensor,
@@ -203,7 +214,7 @@ void Model::attend(const Step& step, const Layer& layer, kiln::Stream stream) {
   run(attention_,
       ops::attention::Append{.k = k,
                              .v = v,
-                             .slots = step.slots.tensor,
+                             .slots = step.positions.tensor,  // the pages are in order
                              .k_pages = layer.k_pages,
                              .v_pages = layer.v_pages},
       stream);

@@ -21,6 +21,7 @@ struct Config {
 
   std::int64_t q_width() const { return heads * head_width; }
   std::int64_t kv_width() const { return kv_heads * head_width; }
+  std::int64_t qkv_width() const { return q_width() + 2 * kv_width(); }
 };
 Config read_config(const std::filesystem::path& file);
 
@@ -43,17 +44,18 @@ class Model {
     Memory memory;
   };
   struct Layer {
-    kiln::Tensor norm, q, k, v, o, mlp_norm, gate, up, down, k_pages, v_pages;
+    kiln::Tensor norm, qkv, o, mlp_norm, gate, up, down, k_pages, v_pages;
   };
   // What a step of `rows` tokens reads and writes.
   struct Step {
     std::int64_t rows;
-    Buffer &embedded, &positions, &slots, &starts;            // written by the program
+    Buffer &embedded, &positions, &starts;                    // written by the program
     Buffer &hidden, &normed, &qkv, &attended, &out, &logits;  // by the calls
   };
 
   Buffer& make(kiln::DType dtype, std::initializer_list<std::int64_t> shape);
   kiln::Tensor weight(const std::string& name, std::initializer_list<std::int64_t> shape);
+  kiln::Tensor qkv_weight(const std::string& attention);
   Step make_step(std::int64_t rows);
   void write_inputs(const Step& step, const std::vector<int>& tokens);
   void enqueue(const Step& step, kiln::Stream stream);

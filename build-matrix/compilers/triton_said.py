@@ -160,7 +160,7 @@ def advice(said, error, file, job):
     if any(type(values.get("function")).__name__ == "GluonJITFunction" for _, _, _, values in frames_of(error)):
         yield "A kernel of Gluon is not compiled: it has to be one of @triton.jit"
     if "a descriptor that is not made" in said:
-        yield "For sm_90a and sm_120 a block has 8 rows or more, and a row of it 32 bytes or more; or pass the tensor as a pointer"
+        yield "The copy engine of sm_90a and sm_120 has these limits: mend the block, or pass the tensor as a pointer"
     if "global scratch memory" in said:
         yield ("Tensor descriptors that a kernel makes need it here, and not for sm_80, sm_90 or sm_100, where they become loads by "
                "pointers; or load by pointers in their place")

@@ -135,15 +135,16 @@ def check_metadata(metadata):
 
 
 def check_maps(maps, kinds):
-    """That the copy engine is asked for what the host code describes: blocks in pieces of at most 256 rows of 128 bytes,
-    each row a swizzled line of 32, 64 or 128."""
+    """That the copy engine is asked for what the host code describes: blocks of 8 rows or more, in pieces of at most 256
+    rows of 128 bytes, each row a swizzled line of 32, 64 or 128."""
     for one, kind in zip(maps, (kind for kind in kinds if kind.startswith("tensordesc"))):
         rows, columns = (int(extent) for extent in re.findall(r"\d+", kind[kind.index("["):]))
         piece = [min(rows, 256), min(columns, 128 // one["elem_size"])]
         line = {32: 1, 64: 2, 128: 3}.get(piece[1] * one["elem_size"])
         if one["block_size"] != piece or one["swizzle"] != line or one["fp4_padded"] or one["is_im2col"]:
-            raise Refused(f"wants a descriptor that is not made: {kind} in pieces of {one['block_size']} with swizzle "
-                          f"{one['swizzle']}; a row of a block has at least 32 bytes, and is read as it is multiplied")
+            raise Refused(f"wants a descriptor that is not made: {kind}, {rows} rows of {columns * one['elem_size']} bytes, "
+                          f"in pieces of {one['block_size']} with swizzle {one['swizzle']}; expected 8 rows or more, each "
+                          f"of 32 bytes or more and read as it is multiplied")
 
 
 def facts_of(function, ptx, metadata, form):

@@ -60,12 +60,12 @@ import triton.language as tl
 
 
 @triton.jit
-def squares(a, b, out, K, BLOCK: tl.constexpr):
-    row = tl.program_id(0) * BLOCK
+def squares(a, b, out, K, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0) * ROWS
     column = tl.program_id(1) * BLOCK
-    sums = tl.zeros((BLOCK, BLOCK), tl.float32)
+    sums = tl.zeros((ROWS, BLOCK), tl.float32)
     for k in range(0, K, BLOCK):
-        if BLOCK >= 16:
+        if ROWS >= 16:
             sums = tl.dot(a.load([row, k]), b.load([column, k]).T, sums)
         else:
             sums += a.load([row, k]).to(tl.float32)
@@ -156,14 +156,14 @@ class Triton(unittest.TestCase):
 
     def test_descriptors_of_the_host(self):
         """Maps for the copy engine where Triton uses it, addresses elsewhere; and what is not made."""
-        def squares(block):
+        def squares(rows, columns):
             document = json.loads(json.dumps(PACKAGE))
             document["cuda"]["targets"] = ["sm_80", "sm_90a"]
             document["cuda"]["launches"] = [{
-                "op": "twice", "source": "csrc/double.py", "kernel": "squares", "grid": ["cdiv(M, BLOCK)", "cdiv(M, BLOCK)"],
-                "arguments": {"a": "x", "b": "x", "out": "out", "K": "N"}, "constants": {"BLOCK": block},
-                "descriptors": {"a": ["BLOCK", "BLOCK"], "b": ["BLOCK", "BLOCK"],
-                                "out": {"block": ["BLOCK", "BLOCK"], "shape": ["M", "M"]}},
+                "op": "twice", "source": "csrc/double.py", "kernel": "squares", "grid": ["cdiv(M, ROWS)", "cdiv(M, BLOCK)"],
+                "arguments": {"a": "x", "b": "x", "out": "out", "K": "N"}, "constants": {"ROWS": rows, "BLOCK": columns},
+                "descriptors": {"a": ["ROWS", "BLOCK"], "b": ["BLOCK", "BLOCK"],
+                                "out": {"block": ["ROWS", "BLOCK"], "shape": ["M", "M"]}},
                 "instances": [{"name": "all", "when": "x.describable"}], "otherwise": "x is not aligned"}]
             x, out = document["ops"][0]["tensors"]
             x.update({"dtype": ["float16"], "shape": ["M", "N"], "layout": "rows"})
@@ -172,7 +172,7 @@ class Triton(unittest.TestCase):
             (package / "package.json").write_text(json.dumps(document))
             return package
 
-        self.built(squares(64), "cu13.5-sm_90a-x86_64,cu12.9-sm_80-x86_64")
+        self.built(squares(64, 64), "cu13.5-sm_90a-x86_64,cu12.9-sm_80-x86_64")
         for code, maps, used in (("sm_90a", True, "kernel.map("), ("sm_80", False, "kernel.described(")):
             with self.subTest(code):
                 toolkit = "cu13.5" if maps else "cu12.9"
@@ -181,9 +181,12 @@ class Triton(unittest.TestCase):
                 self.assertEqual([form["scratch"] for form in facts["forms"].values()], [2])
                 launches = next(self.out.glob(f".work/**/{toolkit}-{code}-x86_64/launches.gen.cpp")).read_text()
                 self.assertEqual(launches.count(used), 3)
-        done = self.build(squares(8), "cu13.5-sm_90a-x86_64")
-        self.assertEqual(done.returncode, 15)
-        self.assertRegex(done.stderr + done.stdout, r"squares, as squares_all, for sm_90a wants a descriptor that is not made(.*\n)*.*a block has 8 rows or more")
+        for rows, columns, found in ((4, 64, "4 rows of 128 bytes"), (8, 8, "8 rows of 16 bytes")):
+            with self.subTest(found):
+                done = self.build(squares(rows, columns), "cu13.5-sm_90a-x86_64")
+                self.assertEqual(done.returncode, 15)
+                self.assertRegex(done.stderr + done.stdout, rf"squares, as squares_all, for sm_90a wants a descriptor that is not made: .*, {found}, "
+                                 r".*; expected 8 rows or more, each of 32 bytes or more (.*\n)*.*pass the tensor as a pointer")
 
     def test_what_kiln_new_writes(self):
         done = subprocess.run([os.environ["KILN_BIN"] + "/kiln", "new", self.work / "row-scale", "--triton"],

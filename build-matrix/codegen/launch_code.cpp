@@ -178,15 +178,15 @@ class OpWriter {
   std::string descriptor_code(const KernelArgument& argument, const LaunchInstance& instance,
                               bool maps) const {
     const DescriptorSpec& descriptor = instance.descriptors.at(argument.parameter);
-    std::string matrix = "call." + argument.value;
+    std::string matrix = "sdk::matrix_of(call." + argument.value;
     if (!descriptor.shape.empty()) {
       const auto extent = [&](const std::string& text) {
         return translated(text, ExpressionType::kInteger, &instance);
       };
-      matrix = "sdk::matrix_of(" + matrix + ", " +
-               std::to_string(tensor(argument.value).shape.size()) + ", " +
-               join(descriptor.shape, ", ", extent) + ")";
+      matrix += ", " + std::to_string(tensor(argument.value).shape.size()) + ", " +
+                join(descriptor.shape, ", ", extent);
     }
+    matrix += ")";
     const auto& [rows, columns] = descriptor.block;
     const std::string block = ", " + std::to_string(rows) + ", " + std::to_string(columns);
     return if_present(argument.value) + (maps ? "kernel.map(\"" : "kernel.described(\"") +

@@ -192,7 +192,8 @@ TEST_CASE("launch code: an op of two kernels, with a part of the workspace betwe
 }
 
 TEST_CASE("launch code: a descriptor, for GPUs with a copy engine and for others") {
-  const kiln::sdk::Tensor matrix = tensor(0x10000, DType::kBFloat16, 100, 768, 1024);
+  const kiln::sdk::Matrix matrix =
+      kiln::sdk::matrix_of(tensor(0x10000, DType::kBFloat16, 100, 768, 1024));
   kiln::sdk::OnDevice device;
   kiln_error error = {};
   REQUIRE(device.enter({kDLCUDA, 0}, &error) == KILN_OK);
@@ -236,27 +237,74 @@ TEST_CASE("launch code: of what no descriptor can be made") {
   CHECK(describable(tensor(0x10000, DType::kFloat32, 4, 64, 68)));
   CHECK(!describable(tensor(0x10000, DType::kFloat16, 0, 64, 64)));
   CHECK(!describable(tensor(0x10000, DType::kFloat16, 4, 0, 64)));
-  CHECK(!describable({}));
+  CHECK(!describable(kiln::sdk::Tensor{}));
 
-  const kiln::sdk::Tensor flat = matrix_of(good, 2, 2, 128);
+  const kiln::sdk::Matrix flat = matrix_of(good, 2, 2, 128);
   CHECK(describable(flat));
-  CHECK(flat.shape[0] == 2);
-  CHECK(flat.stride[0] == 128);
+  CHECK(flat.rows == 2);
+  CHECK(flat.stride == 128);
   CHECK(!describable(matrix_of(good, 2, 3, 128)));  // more than it has
   CHECK(!describable(matrix_of(good, 2, 1, 0)));
+  CHECK(!describable(matrix_of(good, 2, -1, -128)));
+  kiln::sdk::Tensor absent = good;
+  absent.present = false;
+  CHECK(!describable(absent));
+  CHECK(!describable(matrix_of(absent, 2, 2, 128)));
+}
 
+TEST_CASE("launch code: a matrix of which no descriptor can be made is refused for every GPU") {
+  using kiln::sdk::DescribedCall;
+  using kiln::sdk::Matrix;
+  using kiln::sdk::matrix_of;
+  struct Refused {
+    Matrix matrix;
+    const char* found;
+  };
+  const auto good = tensor(0x10000, DType::kFloat16, 4, 64, 64);
+  const Refused table[] = {
+      {matrix_of(good, 2, 3, 128), "[3, 128] of 256 elements at 0x10000 with rows 256 bytes apart"},
+      {matrix_of(good, 2, 0, 128), "[0, 128] of 256 elements at 0x10000 with rows 256 bytes apart"},
+      {matrix_of(good, 2, -2, 64), "[-2, 64] of 256 elements at 0x10000 with rows 128 bytes apart"},
+      {matrix_of(tensor(0x10000, DType::kFloat16, 0, 64, 64)),
+       "[0, 64] of 0 elements at 0x10000 with rows 128 bytes apart"},
+      {matrix_of(tensor(0x10008, DType::kFloat16, 4, 64, 68)),
+       "[4, 64] of 256 elements at 0x10008 with rows 136 bytes apart"}};
   kiln::sdk::OnDevice device;
   kiln_error error = {};
   REQUIRE(device.enter({kDLCUDA, 0}, &error) == KILN_OK);
-  driver().calls[FAKE_LAUNCH] = 0;
-  kiln::sdk::DescribedCall call("forward", "product");
-  call.map("x_ptr", tensor(0x10008, DType::kFloat16, 4, 64, 68), 64, 64);
-  CHECK(call.launch(device, 0, 32, 0, 1, 1, nullptr, &error) == KILN_OK);  // nothing to do
-  CHECK(call.launch(device, 0, 32, 1, 1, 1, nullptr, &error) == KILN_UNSUPPORTED);
-  CHECK(std::string(error.text) ==
-        "row-softmax@1 x_ptr of kernel product is [4, 64] at 0x10008 with rows 136 bytes apart; a "
-        "descriptor needs elements, and an address and rows that are multiples of 16 bytes");
-  CHECK(driver().calls[FAKE_LAUNCH] == 0);
+  for (const Refused& refused : table) {
+    for (const bool maps : {true, false}) {
+      CAPTURE(refused.found);
+      CAPTURE(maps);
+      DescribedCall call("forward", "product");
+      if (maps) {
+        call.map("x_ptr", refused.matrix, 64, 64);
+      } else {
+        call.described("x_ptr", refused.matrix);
+      }
+      driver().calls[FAKE_LAUNCH] = 0;
+      CHECK(call.launch(device, 0, 32, 0, 1, 1, nullptr, &error) == KILN_OK);  // nothing to do
+      CHECK(call.launch(device, 0, 32, 1, 1, 1, nullptr, &error) == KILN_UNSUPPORTED);
+      CHECK(std::string(error.text) ==
+            std::string("row-softmax@1 forward: x_ptr of kernel product is ") + refused.found +
+                "; a descriptor needs elements, no more than the tensor has, and an address and "
+                "rows that are multiples of 16 bytes");
+      CHECK(driver().calls[FAKE_LAUNCH] == 0);
+    }
+  }
+}
+
+TEST_CASE("launch code: a workspace that no size counts is one that nobody has") {
+  kiln::sdk::WorkspaceLayout layout;
+  constexpr std::size_t kMost = std::numeric_limits<std::size_t>::max() / 256 * 256;
+  CHECK(layout.add(-1, 4) == 0);
+  CHECK(layout.add(3, 4) == 0);
+  CHECK(layout.add(1, 4) == 256);
+  CHECK(layout.bytes() == 512);
+  layout.add(std::int64_t{1} << 62, 4);  // 2^64 bytes
+  CHECK(layout.bytes() == kMost);
+  layout.add(1, 4);
+  CHECK(layout.bytes() == kMost);
 }
 
 TEST_CASE("launch code: a form that no GPU of the target can run is named") {

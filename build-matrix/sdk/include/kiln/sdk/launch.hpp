@@ -47,19 +47,25 @@ constexpr bool is_one_of(DType dtype, const DType (&dtypes)[kCount]) {
   return dtypes[place_of(dtype, dtypes)] == dtype;
 }
 
-// The parts of a workspace, one after another.
+// The parts of a workspace, one after another. What no size_t counts is the most that one does, so
+// that its allocation fails.
 class WorkspaceLayout {
  public:
   // The part's offset in bytes.
   size_t add(int64_t count, size_t element_bytes) {
     const size_t offset = bytes_;
-    const size_t part = count > 0 ? static_cast<size_t>(count) * element_bytes : 0;
-    bytes_ += (part + 255) / 256 * 256;
+    size_t part = 0;
+    size_t end = 0;
+    const bool over =
+        __builtin_mul_overflow(static_cast<size_t>(max(count, 0)), element_bytes, &part) ||
+        __builtin_add_overflow(offset, part, &end) || end > kMost;
+    bytes_ = over ? kMost : (end + 255) / 256 * 256;
     return offset;
   }
   size_t bytes() const { return bytes_; }
 
  private:
+  static constexpr size_t kMost = SIZE_MAX / 256 * 256;
   size_t bytes_ = 0;
 };
 
@@ -70,25 +76,38 @@ inline bool is_aligned(const void* data) {
   return reinterpret_cast<uintptr_t>(data) % 16 == 0;
 }
 
-// Whether a descriptor can be made of a matrix: it has elements, and its address and its rows are
-// multiples of 16 bytes.
-inline bool describable(const Tensor& matrix) {
-  const int64_t row_bytes = matrix.stride[0] * static_cast<int64_t>(dtype_bytes(matrix.dtype));
-  return matrix.present && matrix.shape[0] > 0 && matrix.shape[1] > 0 && is_aligned(matrix.data) &&
-         row_bytes > 0 && is_aligned(row_bytes);
+// What a descriptor is of.
+struct Matrix {
+  void* data;
+  DType dtype;
+  int64_t rows;
+  int64_t columns;
+  int64_t stride;    // elements from one row to the next
+  int64_t elements;  // that its tensor has; of one that was left out: 0
+};
+
+// A compact tensor as a matrix of other extents, of which nothing is checked here.
+inline Matrix matrix_of(const Tensor& tensor, int dimensions, int64_t rows, int64_t columns) {
+  int64_t elements = tensor.present ? 1 : 0;
+  for (int i = 0; i < dimensions; ++i) elements *= tensor.shape[i];
+  return {tensor.data, tensor.dtype, rows, columns, columns, elements};
+}
+// A tensor of two dimensions.
+inline Matrix matrix_of(const Tensor& tensor) {
+  Matrix matrix = matrix_of(tensor, 2, tensor.shape[0], tensor.shape[1]);
+  matrix.stride = tensor.stride[0];
+  return matrix;
 }
 
-// A compact tensor as a matrix; one that has fewer elements gives one that is not describable.
-inline Tensor matrix_of(const Tensor& tensor, int dimensions, int64_t rows, int64_t columns) {
-  int64_t count = 1;
-  for (int i = 0; i < dimensions; ++i) count *= tensor.shape[i];
-  Tensor matrix = tensor;
-  const bool fits = rows > 0 && columns > 0 && rows <= count / columns;
-  matrix.shape[0] = fits ? rows : 0;
-  matrix.shape[1] = columns;
-  matrix.stride[0] = columns;
-  matrix.stride[1] = 1;
-  return matrix;
+// Whether a descriptor can be made of a matrix: it has elements, no more than its tensor, and its
+// address and its rows are multiples of 16 bytes.
+inline bool describable(const Matrix& matrix) {
+  const int64_t row_bytes = matrix.stride * static_cast<int64_t>(dtype_bytes(matrix.dtype));
+  return matrix.rows > 0 && matrix.columns > 0 && matrix.rows <= matrix.elements / matrix.columns &&
+         is_aligned(matrix.data) && row_bytes > 0 && is_aligned(row_bytes);
+}
+inline bool describable(const Tensor& tensor) {
+  return describable(matrix_of(tensor));
 }
 
 // One kernel's arguments, in its order, and which of its forms is launched. What does not fit is
@@ -150,88 +169,91 @@ class KernelCall {
   void add(uint64_t bits, bool counts) {
     if (counts && bits % 16 != 0) aligned_ = false;
     values_[count_] = bits;
-    arguments_[count_] = &values_[count_];
-    ++count_;
+    add_at(&values_[count_]);
   }
+  // An argument that stands elsewhere, until it was launched.
+  void add_at(void* argument) { arguments_[count_++] = argument; }
 
   const char* op_;
   const char* kernel_;
-  int count_ = 0;
 
  private:
   uint64_t values_[kMaxArguments];  // little-endian: a shorter value begins at the same byte
   void* arguments_[kMaxArguments];
-
- protected:
-  // In the place of what was added last.
-  void point_to(void* argument) { arguments_[count_ - 1] = argument; }
-
- private:
+  int count_ = 0;
   int form_ = 0;
   bool aligned_ = true;
   const char* wrong_ = nullptr;
   int64_t wrong_value_ = 0;
 };
 
-// Writes a CUtensorMap of `matrix` to `map`, for blocks of rows x columns as Triton cuts them: at
-// most 256 rows of 128 bytes at once. `name` and `kernel` are for the error.
-int32_t describe(const Tensor& matrix, int64_t rows, int64_t columns, const char* name,
-                 const char* kernel, void* map, kiln_error* error);
+// A matrix that a kernel is given, in blocks of rows x columns.
+struct Described {
+  const char* name;  // of the argument
+  Matrix matrix;
+  int64_t rows;
+  int64_t columns;
+};
+
+// Refuses (KILN_UNSUPPORTED) what is not describable; else writes its CUtensorMap to `map`, if that
+// is not null, for blocks as Triton cuts them: at most 256 rows of 128 bytes at once.
+int32_t describe(const Described& described, const char* op, const char* kernel, void* map,
+                 kiln_error* error);
 
 // A call some of whose arguments are descriptors of matrices, in the parameters that Triton makes
-// of one.
+// of one. What no descriptor can be made of is refused for every GPU, so that a call that one takes
+// is one that all take.
 class DescribedCall : public KernelCall {
  public:
   using KernelCall::KernelCall;
 
   // Of a GPU that has a copy engine for them.
-  void map(const char* name, const Tensor& matrix, int64_t rows, int64_t columns) {
-    add(0, false);
-    point_to(maps_[map_count_].bytes);
-    described_[map_count_++] = {name, matrix, rows, columns};
-    extents_and_strides(name, matrix);
+  void map(const char* name, const Matrix& matrix, int64_t rows, int64_t columns) {
+    add_at(maps_[described_count_].bytes);
+    keep({name, matrix, rows, columns});
   }
   // Of another: the kernel computes addresses.
-  void described(const char* name, const Tensor& matrix) {
+  void described(const char* name, const Matrix& matrix) {
     pointer(matrix.data);
-    for (int i = 0; i < 2; ++i) int64(matrix.shape[i]);
-    for (int i = 0; i < 2; ++i) int64(matrix.stride[i]);
+    int64(matrix.rows);
+    int64(matrix.columns);
+    strides(matrix);
     for (int i = 0; i < 2; ++i) add(0, false);  // no NaN beyond the ends, no rounding to TF32
-    extents_and_strides(name, matrix);
+    keep({name, matrix, kNoMap, kNoMap});
   }
 
   int32_t launch(const OnDevice& device, int kernel, uint32_t threads, int64_t x, int64_t y,
                  int64_t z, void* stream, kiln_error* error) {
     if (x <= 0 || y <= 0 || z <= 0) return KILN_OK;
-    for (int i = 0; i < map_count_; ++i) {
-      const Described& one = described_[i];
-      const int32_t status =
-          describe(one.matrix, one.rows, one.columns, one.name, kernel_, maps_[i].bytes, error);
+    for (int i = 0; i < described_count_; ++i) {
+      void* const map = described_[i].rows != kNoMap ? maps_[i].bytes : nullptr;
+      const int32_t status = describe(described_[i], op_, kernel_, map, error);
       if (status != KILN_OK) return status;
     }
     return KernelCall::launch(device, kernel, threads, x, y, z, stream, error);
   }
 
  private:
-  static constexpr int kMaxMaps = kMaxArguments / 11;
+  static constexpr int kMaxDescribed = kMaxArguments / 11;
+  static constexpr int64_t kNoMap = 0;
   struct alignas(64) Map {
     unsigned char bytes[kTensorMapBytes];
   };
-  struct Described {
-    const char* name;
-    Tensor matrix;
-    int64_t rows;
-    int64_t columns;
-  };
 
-  void extents_and_strides(const char* name, const Tensor& matrix) {
-    for (int i = 0; i < 2; ++i) int32(name, matrix.shape[i]);
-    for (int i = 0; i < 2; ++i) int64(matrix.stride[i]);
+  void keep(const Described& described) {
+    described_[described_count_++] = described;
+    int32(described.name, described.matrix.rows);
+    int32(described.name, described.matrix.columns);
+    strides(described.matrix);
+  }
+  void strides(const Matrix& matrix) {
+    int64(matrix.stride);
+    int64(1);
   }
 
-  Map maps_[kMaxMaps];
-  Described described_[kMaxMaps];
-  int map_count_ = 0;
+  Map maps_[kMaxDescribed];
+  Described described_[kMaxDescribed];
+  int described_count_ = 0;
 };
 
 }  // namespace kiln::sdk

@@ -88,6 +88,10 @@ class OpWriter {
       out_ << "  if (!sdk::is_one_of(call." << tensor << ".dtype, {"
            << join(dtypes, ", ", dtype_code) << "})) " << refusal;
     }
+    if (!launch.expects.empty()) {
+      out_ << "  if (!" << translated(launch.expects, ExpressionType::kCondition, nullptr) << ") "
+           << refusal;
+    }
     const std::vector<const LaunchInstance*> instances = instances_for(launch, target_);
     bool ends = false;
     for (std::size_t i = 0; i < instances.size() && !ends; ++i) {

@@ -65,7 +65,7 @@ class LaunchReader {
 
   Launch read(const JsonView& value) {
     check_keys(value, {"op", "source", "kernel", "grid", "arguments", "instances"},
-               {"constants", "descriptors", "aligned", "dtypes", "when", "otherwise"});
+               {"constants", "descriptors", "aligned", "dtypes", "when", "expects", "otherwise"});
     Launch launch{.op = op_.name};
     launch.source = read_source(value.at("source"), ".py", package_);
     launch.kernel = read_python_name(value.at("kernel"));
@@ -80,6 +80,9 @@ class LaunchReader {
         if (of.has("descriptors")) read_descriptors(of.at("descriptors"), launch, instance);
       }
       check_count(value.at("arguments"), launch, instance);
+    }
+    if (value.has("expects")) {
+      launch.expects = read_expression(value.at("expects"), ExpressionType::kCondition, op_);
     }
     if (value.has("otherwise")) launch.otherwise = read_line(value.at("otherwise"));
     check_last(value, launch);
@@ -371,8 +374,9 @@ class LaunchReader {
 
   /// For each target some instance is launched, or the caller is told why not.
   void check_last(const JsonView& value, const Launch& launch) const {
-    if (!launch.dtypes.empty() && launch.otherwise.empty()) {
-      value.at("dtypes").fail("leaves out others: add \"otherwise\" with what a caller is told");
+    for (const char* const key : {"dtypes", "expects"}) {
+      if (!value.has(key) || !launch.otherwise.empty()) continue;
+      value.at(key).fail("leaves out others: add \"otherwise\" with what a caller is told");
     }
     for (const DeviceCode& target : section_.targets) {
       const auto instances = instances_for(launch, target);

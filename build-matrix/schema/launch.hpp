@@ -73,8 +73,11 @@ struct Launch {
   std::vector<KernelArgument> arguments;
   /// By tensor, those of its dtypes that the kernel is compiled for; of others not named: all.
   std::map<std::string, std::vector<std::string>> dtypes;
+  std::string expects;  ///< what all instances need; empty: nothing
   std::vector<LaunchInstance> instances;
-  std::string otherwise;  ///< what the caller is told of other dtypes, and where no `when` holds
+  /// What the caller is told of other dtypes, where `expects` does not hold, and where no `when`
+  /// of an instance does.
+  std::string otherwise;
 };
 
 /// A named part of an op's workspace.

@@ -157,8 +157,10 @@ TEST_CASE("launch code: a call's values choose the form, and the arguments are i
 
 TEST_CASE("launch code: nothing to do, and what is refused") {
   CHECK(launched(package::forward, forward_call(0, 64), 7).kernel.empty());
-  CHECK(refused(package::forward, forward_call(1, 8193)) ==
-        "row-softmax@1 forward: N is at most 8192");
+  for (const std::int64_t columns : {0, 8193}) {
+    CHECK(refused(package::forward, forward_call(1, columns)) ==
+          "row-softmax@1 forward: N is 1 to 8192");
+  }
   package::ForwardArguments call = forward_call(1, 64);
   call.x.stride[0] = std::int64_t{1} << 31;
   CHECK(refused(package::forward, call) ==
@@ -366,6 +368,9 @@ TEST_CASE("launch code: facts of other forms are refused, and the outline follow
   wide.aligned = true;
   wide.descriptors["out_ptr"] = {.block = {1, 64}, .shape = {"N", "M"}};
   const std::string code = build::launches_outline(one, target);
+  const std::string expects = "  if (!(call.N > int64_t{0})) return sdk::fail(";
+  CHECK(code.find(expects) != std::string::npos);
+  CHECK(code.find(expects) == code.rfind(expects));
   CHECK(code.find("sdk::KernelCall kernel(\"forward\"") != std::string::npos);
   CHECK(code.find("sdk::DescribedCall kernel(\"forward\"") != std::string::npos);
   CHECK(code.find("if ((call.N <= int64_t{8192}) && sdk::is_aligned(call.N) && "

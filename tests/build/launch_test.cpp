@@ -127,6 +127,17 @@ TEST_CASE("launch: dtypes of the CPU variants alone have no forms") {
   CHECK(forms_of() * 2 == all);
 }
 
+TEST_CASE("launch: a condition that all instances share") {
+  json document = json::parse(kGood);
+  json& launch = document["cuda"]["launches"][0];
+  launch["expects"] = "M % 8 == 0 and mode == 'fast'";
+  launch["otherwise"] = "M is a multiple of 8, and mode is fast";
+  const Launch read = parse(document).cuda.launch.launches[0];
+  CHECK(read.expects == "M % 8 == 0 and mode == 'fast'");
+  CHECK(read.instances[0].when == "N <= BLOCK and mode == 'fast'");
+  CHECK(read.instances[2].when.empty());
+}
+
 TEST_CASE("launch: an argument that is a descriptor, in some instances or in all") {
   json document = json::parse(kGood);
   json& launch = document["cuda"]["launches"][0];
@@ -239,6 +250,12 @@ TEST_CASE("launch: what is refused") {
        launch + ".constants.TYPE: is an array; a constant is a value or an object"},
       {"/launches/0/when", "BLOCK > 1",
        launch + ".when: \"BLOCK > 1\" names BLOCK, not one of M, N, steps, mode"},
+      {"/launches/0/expects", "BLOCK > 1",
+       launch + ".expects: \"BLOCK > 1\" names BLOCK, not one of M, N, steps, mode"},
+      {"/launches/0/expects", "N",
+       launch + ".expects: \"N\" has an integer where a condition is expected"},
+      {"/launches/0/expects", "N > 1",
+       launch + ".expects: leaves out others: add \"otherwise\" with what a caller is told"},
       {"/launches/0/dtypes", json{{"bias", {"float16"}}},
        launch + ".dtypes.bias: \"bias\" is not a tensor of forward that has dtypes of its own"},
       {"/launches/0/dtypes", json{{"x", {"float32"}}},

@@ -61,7 +61,7 @@ LAUNCHED = copy.deepcopy(WHOLE) | {"cuda": {
         "aligned": ["x"],
         "instances": [{"name": "small", "when": "N < 8", "constants": {"BLOCK": 8}, "warps": 2, "stages": 1,
                        "registers": 64, "targets": ["sm_90"]}, {"name": "large", "constants": {"BLOCK": 64}, "aligned": False, "descriptors": {"x": ["BLOCK", 16]}}],
-        "descriptors": {"x": [16, 32], "s": {"block": [64, 16], "shape": ["N", 1]}}, "otherwise": "never"}]}}
+        "descriptors": {"x": [16, 32], "s": {"block": [64, 16], "shape": ["N", 1]}}, "expects": "N > 1", "otherwise": "never"}]}}
 
 
 def places(value, path=()):

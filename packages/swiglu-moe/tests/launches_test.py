@@ -15,8 +15,10 @@ def chosen(launch, target, slots, experts):
     """The first instance whose condition holds, as the generated host code takes it."""
     names = {"M": slots, "K": 1, "E": experts, "W": 2, "H": 1, "WB": 2, "DB": 1, "HB": 1, "D": 1,
              "cdiv": lambda a, b: -(-a // b)}
+    if not eval(launch.get("expects", "True"), names):  # of this package, as all here
+        return None
     for instance in launch["instances"]:
-        if target in instance.get("targets", [target]) and eval(instance.get("when", "True"), names):  # of this package
+        if target in instance.get("targets", [target]) and eval(instance.get("when", "True"), names):
             return instance
     return None
 

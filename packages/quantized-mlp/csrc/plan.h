@@ -7,7 +7,6 @@
 #include <stdint.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "arguments.h"
 
@@ -79,6 +78,7 @@ inline WideCosts costs_of(Road road) {
 inline ProductPlan plan_wide(bool gated, int64_t m, int64_t row_tiles, int64_t depth_tiles,
                              Road road) {
   constexpr int64_t kLeastTiles = 4;  // of k, that a part should have
+  constexpr int64_t kMostSplits = 16;
   const WideCosts costs = costs_of(road);
   const int64_t rows = parts_of(row_tiles, gated ? kWideRowTiles / 2 : kWideRowTiles);
   ProductPlan best = {};
@@ -102,13 +102,12 @@ inline ProductPlan plan_wide(bool gated, int64_t m, int64_t row_tiles, int64_t d
     // The more parts, the less of k each of them has, and the more sums there are to add.
     const double of_part =
         costs.of_part + costs.of_tokens * static_cast<double>(last * token_tiles);
-    const auto cheapest =
-        static_cast<int64_t>(std::sqrt(static_cast<double>(depth_tiles) * of_k / of_part) + 0.5);
-    const int64_t splits = std::min({cheapest, kCtas / last, depth_tiles / kLeastTiles});
-    if (splits < 2) continue;
-    take(splits, tiles - last,
-         wave * static_cast<double>(tiles / kCtas) + cta(parts_of(depth_tiles, splits)) +
-             costs.of_sums + of_part * static_cast<double>(splits));
+    const double before = wave * static_cast<double>(tiles / kCtas) + costs.of_sums;
+    const int64_t most = std::min({kCtas / last, depth_tiles / kLeastTiles, kMostSplits});
+    for (int64_t splits = 2; splits <= most; ++splits) {
+      take(splits, tiles - last,
+           before + cta(parts_of(depth_tiles, splits)) + of_part * static_cast<double>(splits));
+    }
   }
   return best;
 }

@@ -66,11 +66,11 @@ struct WideCosts {
   double of_sums;     // where k is split: to add the parts,
   double of_part;     // each of them,
   double of_tokens;   // and each 64 tokens of a tile that a part has sums of
-  double of_cta = 3.1;
+  double of_cta = 3.5;
 };
 inline WideCosts costs_of(Road road) {
-  return road == Road::kWide8 ? WideCosts{{0.26, 0.40}, 1.2, 0.77, 0.024}
-                              : WideCosts{{0.58, 0.82}, 1.4, 0.37, 0.075};
+  return road == Road::kWide8 ? WideCosts{{0.26, 0.40}, 2.2, 0.35, 0.028}
+                              : WideCosts{{0.58, 0.83}, 2.5, 0.05, 0.076};
 }
 
 // CTAs of 64 or 128 tokens take wave after wave of tiles, and in a last wave that is not full

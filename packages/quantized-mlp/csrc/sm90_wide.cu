@@ -454,7 +454,7 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 
 KILN_PRODUCTS(wide, (kWideThreads, 1))
-KILN_PRODUCT(sum_gated, (256), sum_gated_bf16, Bfloat16)
-KILN_PRODUCT(sum_gated, (256), sum_gated_f16, Float16)
-KILN_PRODUCT(sum_plain, (256), sum_plain_bf16, Bfloat16)
-KILN_PRODUCT(sum_plain, (256), sum_plain_f16, Float16)
+KILN_PRODUCT(sum_gated, (256, 2), sum_gated_bf16, Bfloat16)
+KILN_PRODUCT(sum_gated, (256, 2), sum_gated_f16, Float16)
+KILN_PRODUCT(sum_plain, (256, 2), sum_plain_bf16, Bfloat16)
+KILN_PRODUCT(sum_plain, (256, 2), sum_plain_f16, Float16)

@@ -170,17 +170,31 @@ __device__ __forceinline__ bool add_split(const ProductArguments& p, SplitToken&
   const float* from =
       p.parts + (static_cast<long long>(tile) * p.splits * tokens + number % tokens) * kWideRows +
       threadIdx.x % 32 * 4;
-#pragma unroll 4
-  for (int part = 0; part < p.splits; ++part) {
+  // So many loads on their way that few warps are enough.
+  constexpr int kAtOnce = 8;
+#pragma unroll 1
+  for (int part = 0; part < p.splits; part += kAtOnce) {
+    float4 got[kAtOnce][2];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float4 four = *reinterpret_cast<const float4*>(from + half * (kWideRows / 2));
-      one.sums[half][0] += four.x;
-      one.sums[half][1] += four.y;
-      one.sums[half][2] += four.z;
-      one.sums[half][3] += four.w;
+    for (int i = 0; i < kAtOnce; ++i) {
+      const bool is_there = part + i < p.splits;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        got[i][half] = is_there ? *reinterpret_cast<const float4*>(from + half * (kWideRows / 2))
+                                : float4{0, 0, 0, 0};
+      }
+      from += static_cast<long long>(tokens) * kWideRows;
     }
-    from += static_cast<long long>(tokens) * kWideRows;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        one.sums[half][0] += got[i][half].x;
+        one.sums[half][1] += got[i][half].y;
+        one.sums[half][2] += got[i][half].z;
+        one.sums[half][3] += got[i][half].w;
+      }
+    }
   }
   return true;
 }

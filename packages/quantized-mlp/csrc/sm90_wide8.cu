@@ -617,8 +617,8 @@ extern "C" __global__ void __launch_bounds__(256)
   arrange8<Float16>(p);
 }
 
-KILN_PRODUCT(sum_gated8, (256), sum_gated8_bf16, Bfloat16)
-KILN_PRODUCT(sum_gated8, (256), sum_gated8_f16, Float16)
+KILN_PRODUCT(sum_gated8, (256, 2), sum_gated8_bf16, Bfloat16)
+KILN_PRODUCT(sum_gated8, (256, 2), sum_gated8_f16, Float16)
 
 #define KILN_WIDE8_KERNELS(name, Element, gated)                                    \
   KILN_PRODUCT(wide8, (kWideThreads, 1), name##_rows_x1, Element, gated, false, 1)  \

@@ -86,7 +86,7 @@ TEST_CASE("plan: k is split where a wave is not full and parts take less time") 
                         {true, 64, 896, 64, 112, 1},     // 112 CTAs: one wave as it is
                         {true, 64, 512, 48, 0, 2},       // 64: half of one
                         {true, 64, 512, 32, 64, 1},      // and less k than it costs to add
-                        {true, 64, 1088, 80, 132, 8},    // 136: one, and four tiles
+                        {true, 64, 1088, 80, 132, 10},   // 136: one, and four tiles
                         {true, 128, 1184, 56, 132, 4}})  // 148
   {
     CAPTURE(c.row_tiles);
@@ -104,8 +104,8 @@ TEST_CASE("plan: sums of parts need room where there are parts") {
   CHECK(bytes(true, 64, 896, 64, Road::kWide) == 0);
   CHECK(bytes(false, 50, 256, 224, Road::kWide) == 8 * 64 * 4096 * 4);
   CHECK(bytes(false, 50, 256, 224, Road::kTiled) == 8 * 50 * 4096 * 4);
-  // 4 tiles, 8 parts, 64 tokens, 128 columns of gate and of up.
-  CHECK(bytes(true, 50, 1088, 80, Road::kWide) == 4 * 8 * 64 * 256 * 4);
+  // 4 tiles, 10 parts, 64 tokens, 128 columns of gate and of up.
+  CHECK(bytes(true, 50, 1088, 80, Road::kWide) == 4 * 10 * 64 * 256 * 4);
 }
 
 }  // namespace

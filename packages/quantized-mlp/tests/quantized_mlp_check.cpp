@@ -476,6 +476,21 @@ void check_deep(Check& check) {
   }
 }
 
+/// So few rows of so much k that a GPU's kernels for many tokens split it, of both products.
+void check_split(Check& check) {
+  for (const Format& format : formats(128, true)) {
+    for (const bool wide : {false, true}) {
+      Case c;
+      c.m = 70;
+      c.d = wide ? 4104 : 136;
+      c.h = wide ? 136 : 4104;
+      c.biases = c.residual = true;
+      c.gate = c.up = c.down = format;
+      check_case(check, c, 13);
+    }
+  }
+}
+
 /// Weights so large that a GPU's kernels for many tokens have more tiles than multiprocessors, of
 /// which the last ones may be split along k: `rows` rows beside those of decode. Those kernels may
 /// also begin earlier, from `early` rows on; the rows that they give then are bit by bit those of a
@@ -765,8 +780,13 @@ void check_float8(Check& check, bool light) {
   Case deep;
   deep.gate = deep.up = deep.down = formats(0)[2];
   deep.float8_input = true;
-  for (const auto& [m, d, h] : std::initializer_list<std::array<std::int64_t, 3>>{
-           {64, 128, 128}, {40, 64, 64}, {128, 256, 136}, {130, 328, 520}, {36, 1000, 720}}) {
+  for (const auto& [m, d, h] :
+       std::initializer_list<std::array<std::int64_t, 3>>{{64, 128, 128},
+                                                          {40, 64, 64},
+                                                          {128, 256, 136},
+                                                          {130, 328, 520},
+                                                          {36, 1000, 720},
+                                                          {70, 4104, 264}}) {
     deep.m = m, deep.d = d, deep.h = h;
     for (const std::int64_t group : {0, 128}) {
       for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
@@ -815,6 +835,7 @@ void run_all(Check& check, bool light) {
   check_isolation(check, true);
   check_invariance(check);
   check_scales(check);
+  check_split(check);
   if (!light) check_deep(check);
   if (!light && check.kernel().device().kind == kiln::Device::Kind::kCuda) check_large(check);
   check_random(check, light ? 72 : 432);

@@ -56,6 +56,8 @@ def refuse(job):
         sys.exit(f"triton: {source}: has the name of a module of {owner}'s own, {source.stem}: rename it")
     if "." in source.stem:
         sys.exit(f"triton: {source}: is imported by its name, which has a dot: rename it")
+    if not source.is_file():
+        sys.exit(f"triton: {source}: is not there: \"source\" of package.json is its path from the package's folder on")
     try:
         tree = ast.parse(source.read_bytes())
     except (SyntaxError, ValueError):

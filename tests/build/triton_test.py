@@ -282,6 +282,8 @@ class Triton(unittest.TestCase):
             ("a name of Python's own", {"source": "csrc/copy.py"}, KERNEL, ONLY,
              r"copy\.py: has the name of a module of Python's own, copy: rename it"),
             ("Triton's name", {"source": "csrc/triton.py"}, KERNEL, ONLY, r"triton\.py: has the name of a module of Triton's own, triton: rename"),
+            ("a source that is not there", {"source": "csrc/duoble.py"}, KERNEL, ONLY,
+             r"csrc/duoble\.py: is not there: \"source\" of package\.json is its path"),
             ("a dot in the name", {"source": "csrc/double.v2.py"}, KERNEL, ONLY, r"double\.v2\.py: is imported by its name, which has a dot: rename"),
             ("a module of Python's own", {}, "import copy\n" + KERNEL, ONLY,
              r"double\.py:1: double imports copy, which is Python's own"),

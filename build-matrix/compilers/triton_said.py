@@ -16,7 +16,10 @@ import sys
 
 PR_SET_PDEATHSIG = 1
 TYPES = {"int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16", "uint32": "u32",
-         "uint64": "u64", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
+         "uint64": "u64", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "bool": "u1", "int1": "u1",
+         "uint1": "u1", "i1": "u1", "int": "i32", "half": "fp16", "float": "fp32", "double": "fp64"}
+TYPES |= {kind: kind for kind in TYPES.values()}
+PASSED = ("i32", "i64", "fp32", "fp64")
 INSTRUCTION = "Its name is that of an instruction of PTX: give the function another one"
 
 
@@ -44,8 +47,10 @@ def annotations_that_differ(tree, name, job):
             wanted = TYPES.get(words.split(".")[-1])
             passed = {form["signature"].get(argument.arg) for form in job["forms"]} - {None, wanted}
             if wanted and passed and not any(kind.startswith("*") for kind in passed):
-                yield argument.lineno, (f"has {argument.arg}: {words}, and package.json passes {', '.join(sorted(passed))}: "
-                                        "state the type there as {\"value\": …, \"type\": …}, or take the annotation away")
+                mend = "state the type there as {\"value\": …, \"type\": …}, or take the annotation away"
+                if wanted not in PASSED:
+                    mend = "no launch passes that type: take the annotation away"
+                yield argument.lineno, (f"has {argument.arg}: {words}, and package.json passes {', '.join(sorted(passed))}: {mend}")
 
 
 def refuse(job):

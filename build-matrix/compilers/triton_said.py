@@ -94,6 +94,11 @@ def check_function(job):
         if chosen := sorted(chosen.intersection(getattr(function, "arg_names", ())) - stated):
             sys.exit(f"{head} {', '.join(chosen)} with a default, and a decorator that would choose another value: state it in "
                      "\"constants\" of the instances")
+        for parameter in getattr(function, "params", ()):
+            value = parameter.default if parameter.name not in stated and not parameter.is_constexpr else None
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and repr(value) != "1":
+                sys.exit(f"{head} {parameter.name} with the default {value}, which Triton's launcher passes as a number: state it in "
+                         "\"arguments\", or in \"constants\", where it has no type but takes that of what it is computed with")
         function = function.fn
     file = pathlib.Path(function.__code__.co_filename)
     for line, what in annotations_that_differ(ast.parse(file.read_bytes()), function.__name__, job):

@@ -258,6 +258,8 @@ class Triton(unittest.TestCase):
              KERNEL.replace("tl.constexpr)", "tl.constexpr = 64)").replace(
                  "@triton.jit", '@triton.heuristics({"BLOCK": lambda values: 256})\n@triton.jit'), ONLY,
              r"double has BLOCK with a default, and a decorator that would choose another value: state it"),
+            ("a number that Triton's launcher passes", {}, KERNEL.replace("tl.constexpr)", "tl.constexpr, scale=3.1)").replace("2 *", "scale *"), ONLY,
+             r"double has scale with the default 3\.1, which Triton's launcher passes as a number: state it in \"arguments\", or"),
             ("a hook", {}, HELD_BACK, ONLY, r"double has a triton\.Config with a pre_hook, which would run before each launch"),
             ("a descriptor", {}, KERNEL + DESCRIPTOR, "cu13.5-sm_120-x86_64",
              r"bytes of global scratch memory.*\nTensor descriptors that a kernel makes need it here"),
@@ -302,6 +304,10 @@ class Triton(unittest.TestCase):
                 self.assertEqual(done.returncode, 15, done.stdout + done.stderr)
                 self.assertRegex(done.stdout + done.stderr, message)
                 self.assertFalse((self.out / "double" / only / "descriptor.json").exists())
+
+    def test_defaults_that_are_no_numbers(self):
+        self.built(self.written(kernel=KERNEL.replace("tl.constexpr)", "tl.constexpr, bias_ptr=None, step=1, half=False)").replace(
+            "2 *", "(1 if half else 2) * step *")))
 
     def test_helpers_in_folders_and_types_that_are_stated(self):
         package = self.written({"arguments": {"x_ptr": "x", "out_ptr": "out", "n": {"value": "N", "type": "int64"}}},

@@ -86,6 +86,8 @@ def check_function(job):
     function = getattr(sys.modules[pathlib.Path(job["source"]).stem], job["kernel"])
     head = f"triton: {job['source']}: {job['kernel']} has"
     while hasattr(function, "fn"):
+        if getattr(function, "debug", None):
+            sys.exit(f"{head} debug=True, for tl.device_assert, which is not compiled: take it out, and check in the callers")
         configs = getattr(function, "configs", ())
         if any(getattr(config, "pre_hook", None) for config in configs):
             sys.exit(f"{head} a triton.Config with a pre_hook, which would run before each launch and is not compiled: take it "
@@ -166,7 +168,7 @@ def advice(said, error, file, job):
         module = sys.modules.get(pathlib.Path(job["source"]).stem)
         names = [name for name, value in vars(module).items() if hasattr(value, "arg_names")] if module else []
         yield f"Those at the file's first level are {', '.join(sorted(names)) or 'none'}: one that a function makes has to be moved there"
-    if re.search("'tensor' object has no attribute '(load|store)'|unsupported tensor index", said):
+    if re.search("'tensor' object has no attribute '(load|store)'|'tensor' has no len|unsupported tensor index|cannot unpack non-iterable", said):
         yield ("An argument is one pointer or one number: that it is a descriptor is stated in \"descriptors\"; pass the members of a "
                "tuple one by one")
     if any(type(values.get("function")).__name__ == "GluonJITFunction" for _, _, _, values in frames_of(error)):

@@ -228,6 +228,11 @@ class Triton(unittest.TestCase):
             ("a descriptor of the host", {}, KERNEL + "    tl.store(out_ptr + places, x_ptr.load([0]))\n", ONLY,
              r"has no attribute 'load'(.*\n)*An argument is one pointer or one number: that it is a descriptor"),
             ("a tuple", {}, KERNEL + "    tl.store(out_ptr + places, x_ptr[0])\n", ONLY, r"unsupported tensor index(.*\n)*.*of a tuple one by one"),
+            ("a tuple's length", {}, KERNEL + "    for i in tl.static_range(len(x_ptr)):\n        tl.store(out_ptr + places, i)\n", ONLY,
+             r"has no len\(\)(.*\n)*.*of a tuple one by one"),
+            ("a tuple, unpacked", {}, KERNEL + "    a, b = x_ptr\n", ONLY, r"cannot unpack(.*\n)*.*of a tuple one by one"),
+            ("assertions", {}, KERNEL.replace("@triton.jit", "@triton.jit(debug=True)"), ONLY,
+             r"double has debug=True, for tl\.device_assert, which is not compiled: take it out"),
             ("a kernel of Gluon", {}, KERNEL.replace("@triton.jit", "@gluon.jit").replace(
                 "import triton\n", "import triton\nfrom triton.experimental import gluon\n"), ONLY,
              r"double\.py:8: double, as double_any, for sm_80 does not compile(.*\n)*A kernel of Gluon is not compiled"),

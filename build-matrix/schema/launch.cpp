@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "base/ascii.hpp"
 #include "base/join.hpp"
@@ -86,6 +87,7 @@ class LaunchReader {
     }
     if (value.has("otherwise")) launch.otherwise = read_line(value.at("otherwise"));
     check_last(value, launch);
+    check_reached(value, launch);
     if (value.has("when")) {
       launch.when = read_expression(value.at("when"), ExpressionType::kCondition, op_);
     }
@@ -388,6 +390,31 @@ class LaunchReader {
       value.at("instances")
           .fail("the last one for " + to_string(target) +
                 " has a condition: add one without, or \"otherwise\" with what a caller is told");
+    }
+  }
+
+  /// Each instance is launched for some target: none before it takes all of that one's calls.
+  void check_reached(const JsonView& value, const Launch& launch) const {
+    std::set<std::string> reached;
+    std::map<std::string, std::string> behind;
+    for (const DeviceCode& target : section_.targets) {
+      std::string taker;
+      for (const LaunchInstance* instance : instances_for(launch, target)) {
+        if (!taker.empty()) {
+          behind[instance->name] = taker;
+          continue;
+        }
+        reached.insert(instance->name);
+        if (instance->when.empty() && instance->aligned != true) taker = instance->name;
+      }
+    }
+    const std::vector<JsonView> items = value.at("instances").items();
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      const std::string& name = launch.instances[i].name;
+      if (reached.contains(name)) continue;
+      items[i].fail("is never launched: " + behind[name] +
+                    ", before it, has no \"when\". The first instance whose \"when\" holds is "
+                    "launched; none is timed");
     }
   }
 

@@ -32,7 +32,7 @@ const char* const kGood = R"json({
     "launches": [{
       "op": "forward", "source": "csrc/norm.py", "kernel": "_norm",
       "grid": ["M", "cdiv(N, BLOCK)"],
-      "arguments": {"x_ptr": "x", "b_ptr": "bias", "sums_ptr": "sums", "n": "N", "eps": "eps",
+      "arguments": {"x_ptr": "x", "b_ptr": "bias", "sums_ptr": "sums", "out": "y", "n": "N", "eps": "eps",
                     "stride": {"value": "x.stride(0)", "type": "int64"}, "blocks": "cdiv(N, BLOCK)"},
       "constants": {"HAS_BIAS": {"present": "bias"}, "TYPE": {"dtype": "x"}, "BLOCK": 512},
       "aligned": ["x_ptr", "n"],
@@ -97,7 +97,7 @@ TEST_CASE("launch: every field is read") {
             (argument.aligned ? "!" : "") + " ";
   }
   CHECK(read ==
-        "b_ptr=tensor blocks=int32 eps=float32 n=int32! stride=int64 sums_ptr=workspace "
+        "b_ptr=tensor blocks=int32 eps=float32 n=int32! out=tensor stride=int64 sums_ptr=workspace "
         "x_ptr=tensor! ");
   CHECK(launch.arguments[0].kind == Kind::kTensor);
   REQUIRE(launch.instances.size() == 3);
@@ -141,7 +141,6 @@ TEST_CASE("launch: a condition that all instances share") {
 TEST_CASE("launch: an argument that is a descriptor, in some instances or in all") {
   json document = json::parse(kGood);
   json& launch = document["cuda"]["launches"][0];
-  launch["arguments"]["out"] = "y";
   launch["instances"][1]["descriptors"] = {{"x_ptr", {64, "BLOCK"}}};
   launch["instances"][1]["when"] = "x.describable";
   launch["instances"][1]["aligned"] = true;
@@ -281,6 +280,9 @@ TEST_CASE("launch: what is refused") {
        launch +
            ".instances: the last one for sm_80 has a condition: add one without, or \"otherwise\" "
            "with what a caller is told"},
+      {"/launches/0/instances/0/when", nullptr,
+       launch + ".instances[1]: is never launched: narrow, before it, has no \"when\". The first "
+                "instance whose \"when\" holds is launched; none is timed"},
       {"/launches/0/instances/1/name", "narrow",
        launch + ".instances[1].name: the name narrow is already taken"},
       {"/launches/0/instances/0/warps", 3, launch + ".instances[0].warps: is 3, not a power of 2"},

@@ -423,6 +423,29 @@ class LaunchReader {
   std::string_view package_;
 };
 
+/// What an op writes is given to one of its launches. An optional one may be refused by a
+/// condition.
+void check_written(const JsonView& value, const LaunchSection& section, const OpSchema& op,
+                   const TensorSchema& tensor) {
+  if (!tensor.output && !tensor.inout) return;
+  const std::string present = tensor.name + ".present";
+  for (const Launch& launch : section.launches) {
+    if (launch.op != op.name) continue;
+    const auto is_given = [&](const KernelArgument& argument) {
+      return argument.kind == KernelArgument::Kind::kTensor && argument.value == tensor.name;
+    };
+    const auto asks = [&](const std::string& when) {
+      return when.find(present) != std::string::npos;
+    };
+    if (std::ranges::any_of(launch.arguments, is_given)) return;
+    if (asks(launch.when) || asks(launch.expects) ||
+        std::ranges::any_of(launch.instances, asks, &LaunchInstance::when)) {
+      return;
+    }
+  }
+  value.fail("none is given " + tensor.name + ", which " + op.name + " writes");
+}
+
 }  // namespace
 
 const OpSchema& read_op(const JsonView& value, const std::vector<OpSchema>& ops) {
@@ -486,6 +509,9 @@ LaunchSection parse_launches(const JsonView& cuda, const std::vector<OpSchema>& 
   for (const OpSchema& op : ops) {
     if (std::ranges::find(section.launches, op.name, &Launch::op) == section.launches.end()) {
       cuda.at("launches").fail("has none of the op " + op.name);
+    }
+    for (const TensorSchema& tensor : op.tensors) {
+      check_written(cuda.at("launches"), section, op, tensor);
     }
   }
   return section;

@@ -280,6 +280,7 @@ TEST_CASE("launch: what is refused") {
        launch +
            ".instances: the last one for sm_80 has a condition: add one without, or \"otherwise\" "
            "with what a caller is told"},
+      {"/launches/0/arguments/out", "x", "cuda.launches: none is given y, which forward writes"},
       {"/launches/0/instances/0/when", nullptr,
        launch + ".instances[1]: is never launched: narrow, before it, has no \"when\". The first "
                 "instance whose \"when\" holds is launched; none is timed"},

@@ -138,7 +138,7 @@ class PackageSchema(unittest.TestCase):
         self.assertGreater(len(cases), 50)
         for (what, document), (good, said) in zip(cases, self.accepted([each for _, each in cases])):
             if any(rule in said for rule in ("no tensor has", "names sums", "names BLOCK", "not one of the arguments",
-                                             "nor an attribute of", "not an argument that is", "not a constant of", "is never launched")):
+                                             "nor an attribute of", "not an argument that is", "not a constant of", "none is given", "is never launched")):
                 continue  # a rule between keys
             with self.subTest(what):
                 self.assertEqual(self.schema.is_valid(document), good, said)

@@ -224,8 +224,12 @@ class Execution {
       const fs::path path = fs::weakly_canonical(read);
       if (known.contains(path) || !below(tool, path).empty()) continue;
       fail(step, "the compiler read " + path.string() +
-                     ", which no #include that the build follows names, so that the build id does "
-                     "not cover it. Include it by its name, or take it out of the way");
+                     (step.kind == "triton"
+                          ? ", which is no .py file of the source's folder, so that the build id "
+                            "does not cover it. Let such a file there hold what it says"
+                          : ", which no #include that the build follows names, so that the build "
+                            "id does not cover it. Include it by its name, or take it out of the "
+                            "way"));
     }
   }
 

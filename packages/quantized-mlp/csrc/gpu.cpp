@@ -265,9 +265,10 @@ int32_t launch(const sdk::OnDevice& gpu, const char* op, Product product, const 
   const int32_t status = gpu.launch(kernel, {.grid = grid, .threads = threads, .overlap = overlap},
                                     stream, pointers, error);
   if (status != KILN_OK || plan.splits == 1) return status;
-  // A warp a token of a split tile, or a thread a pair of outputs.
-  const int64_t sums = wide ? int64_t{split} * product.arguments.tile_tokens * 32
-                            : product.arguments.m * ((product.arguments.n + 1) / 2);
+  // One or two warps a token of a split tile, or a thread a pair of outputs.
+  const int64_t sums = wide
+                           ? int64_t{split} * product.arguments.tile_tokens * (plan.gated ? 32 : 64)
+                           : product.arguments.m * ((product.arguments.n + 1) / 2);
   return gpu.launch(sums_kernel_of(plan, product.float16),
                     {.grid = {static_cast<uint32_t>(parts_of(sums, kThreads))},
                      .threads = kThreads,

@@ -399,33 +399,28 @@ __device__ __forceinline__ void wide(const ProductArguments& p) {
 // The end of the gated product's split tiles, and of the plain one's.
 template <class Element>
 __device__ __forceinline__ void sum_gated(const ProductArguments& p) {
-  SplitToken one;
-  if (!add_split<true>(p, one)) return;
+  SplitToken<true> one;
+  if (!add_split(p, one)) return;
   unsigned words[2];
   gate_split<Element>(p, one, words);
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int k_tile = one.row_block * 2 + lane / 16;
+  const long long k_tile = one.row / kTileDepth;
   if (k_tile >= p.out_tiles) return;
   unsigned char* const to = static_cast<unsigned char*>(p.out) +
                             (one.token / kWideBlock * p.out_tiles + k_tile) * kWideBlockBytes;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const int place = place_of_column(lane % 16 * 4 + 2 * i);
+    const int place = place_of_column(static_cast<int>(one.row % kTileDepth) + 2 * i);
     *reinterpret_cast<unsigned*>(to + wide_byte(static_cast<int>(one.token % kWideBlock), place)) =
         words[i];
   }
 }
 template <class Element>
 __device__ __forceinline__ void sum_plain(const ProductArguments& p) {
-  SplitToken one;
-  if (!add_split<false>(p, one)) return;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int row = i / 2 * (kWideRows / 2) + static_cast<int>(threadIdx.x) % 32 * 4 + i % 2 * 2;
-    const float* const two = one.sums[i / 2] + i % 2 * 2;
-    finish<Element, false>(p, one.token, static_cast<long long>(one.row_block) * kWideRows + row,
-                           {two[0], two[1]}, {});
-  }
+  SplitToken<false> one;
+  if (!add_split(p, one)) return;
+  const float(&sums)[4] = one.sums[0];
+  finish<Element, false>(p, one.token, one.row, {sums[0], sums[1]}, {});
+  finish<Element, false>(p, one.token, one.row + 2, {sums[2], sums[3]}, {});
 }
 
 }  // namespace quantized_mlp

@@ -139,60 +139,65 @@ __device__ __forceinline__ void run_wide(const ProductArguments& p) {
     one.store(sums);
     return;
   }
+  const long long tokens = p.m - static_cast<long long>(one.token_block) * kWideBlock;
   one.for_each_pair(sums, [&](int token, int row, float2 both) {
-    *reinterpret_cast<float2*>(one.sums_of(token) + row) = both;
+    if (token < tokens) *reinterpret_cast<float2*>(one.sums_of(token) + row) = both;
   });
 }
 
-// What a lane adds of a token of a tile that is split: four neighbouring rows in each half of the
-// tile's, which a gated product has of gate and of up.
+// What a lane adds of a token of a tile that is split: four neighbouring rows, of a gated product
+// of gate and of up.
+template <bool kGated>
 struct SplitToken {
+  static constexpr int kMatrices = kGated ? 2 : 1;
   long long token;
-  int row_block;
-  float sums[2][4];
+  long long row;
+  float sums[kMatrices][4];
 };
 
-// A warp's token, with the sums of all parts in their order. False: there is none.
+// A warp's token, or half of one, with the sums of all parts in their order. False: there is none.
 template <bool kGated>
-__device__ __forceinline__ bool add_split(const ProductArguments& p, SplitToken& one) {
+__device__ __forceinline__ bool add_split(const ProductArguments& p, SplitToken<kGated>& one) {
+  constexpr int kMatrices = SplitToken<kGated>::kMatrices;
+  constexpr int kWarps = 2 / kMatrices;  // of a token
+  constexpr int kAtOnce = 8;             // parts whose loads are on their way together
   gated_mlp::wait_for_previous_kernel();
   gated_mlp::let_next_kernel_start();
-  const int tokens = p.tile_tokens;
-  const long long number = static_cast<long long>(blockIdx.x) * 8 + threadIdx.x / 32;
-  const int tile = static_cast<int>(number / tokens);
-  if (tile >= p.split_tiles) return false;
-  const gated_mlp::TilePosition at = wide_tile_at(p, kGated, p.whole + tile);
-  one.token = static_cast<long long>(at.column) * tokens + number % tokens;
-  one.row_block = static_cast<int>(at.row);
-  if (!kGated && one.token >= p.m) return false;
+  const unsigned number = blockIdx.x * 8 + threadIdx.x / 32;
+  const auto tokens = static_cast<unsigned>(p.tile_tokens);
+  const unsigned tile = number / kWarps / tokens;
+  if (tile >= static_cast<unsigned>(p.split_tiles)) return false;
+  const gated_mlp::TilePosition at = wide_tile_at(p, kGated, p.whole + static_cast<int>(tile));
+  const unsigned token = number / kWarps % tokens;
+  one.token = static_cast<long long>(at.column) * tokens + token;
+  if (one.token >= p.m) return false;
+  const unsigned row = number % kWarps * (kWideRows / 2) + threadIdx.x % 32 * 4;
+  one.row = static_cast<long long>(at.row) * (kWideRows / kMatrices) + row;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) one.sums[0][i] = one.sums[1][i] = 0;
+  for (int i = 0; i < kMatrices * 4; ++i) one.sums[i / 4][i % 4] = 0;
   const float* from =
-      p.parts + (static_cast<long long>(tile) * p.splits * tokens + number % tokens) * kWideRows +
-      threadIdx.x % 32 * 4;
-  // So many loads on their way that few warps are enough.
-  constexpr int kAtOnce = 8;
+      p.parts + (static_cast<long long>(tile) * p.splits * tokens + token) * kWideRows + row;
 #pragma unroll 1
   for (int part = 0; part < p.splits; part += kAtOnce) {
-    float4 got[kAtOnce][2];
+    float4 got[kAtOnce][kMatrices];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const bool is_there = part + i < p.splits;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        got[i][half] = is_there ? *reinterpret_cast<const float4*>(from + half * (kWideRows / 2))
-                                : float4{0, 0, 0, 0};
+      for (int matrix = 0; matrix < kMatrices; ++matrix) {
+        got[i][matrix] = part + i < p.splits
+                             ? *reinterpret_cast<const float4*>(from + matrix * (kWideRows / 2))
+                             : float4{0, 0, 0, 0};
       }
       from += static_cast<long long>(tokens) * kWideRows;
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        one.sums[half][0] += got[i][half].x;
-        one.sums[half][1] += got[i][half].y;
-        one.sums[half][2] += got[i][half].z;
-        one.sums[half][3] += got[i][half].w;
+      for (int matrix = 0; matrix < kMatrices; ++matrix) {
+        one.sums[matrix][0] += got[i][matrix].x;
+        one.sums[matrix][1] += got[i][matrix].y;
+        one.sums[matrix][2] += got[i][matrix].z;
+        one.sums[matrix][3] += got[i][matrix].w;
       }
     }
   }
@@ -201,12 +206,10 @@ __device__ __forceinline__ bool add_split(const ProductArguments& p, SplitToken&
 
 // Four neighbouring numbers of h. Zeros beyond the last row tile.
 template <class Element>
-__device__ __forceinline__ void gate_split(const ProductArguments& p, const SplitToken& one,
+__device__ __forceinline__ void gate_split(const ProductArguments& p, const SplitToken<true>& one,
                                            unsigned (&words)[2]) {
-  const long long column =
-      static_cast<long long>(one.row_block) * (kWideRows / 2) + threadIdx.x % 32 * 4;
   words[0] = words[1] = 0;
-  if (column >= static_cast<long long>(p.row_tiles) * kTileRows) return;
+  if (one.row >= static_cast<long long>(p.row_tiles) * kTileRows) return;
   gated_mlp::with_gate(p.gating, [&](auto unit) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -215,7 +218,7 @@ __device__ __forceinline__ void gate_split(const ProductArguments& p, const Spli
       for (int half = 0; half < 2; ++half) {
         both[half] = {one.sums[half][2 * i], one.sums[half][2 * i + 1]};
         const void* const bias = half == 0 ? p.bias0 : p.bias1;
-        if (bias != nullptr) both[half] = plus_two<Element>(both[half], bias, column + 2 * i);
+        if (bias != nullptr) both[half] = plus_two<Element>(both[half], bias, one.row + 2 * i);
       }
       words[i] = gated_mlp::pack_pair(unit.of(both[0].x, both[1].x), unit.of(both[0].y, both[1].y),
                                       Element{});

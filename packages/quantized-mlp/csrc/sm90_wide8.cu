@@ -548,8 +548,8 @@ __device__ __forceinline__ unsigned four_codes(const unsigned (&words)[2], float
 // The end of the gated product's split tiles: a warp has the 128 columns of a token's scale.
 template <class Element>
 __device__ __forceinline__ void sum_gated8(const ProductArguments& p) {
-  SplitToken one;
-  if (!add_split<true>(p, one)) return;
+  SplitToken<true> one;
+  if (!add_split(p, one)) return;
   unsigned words[2];
   gate_split<Element>(p, one, words);
   unsigned largest = larger_pair(finite_pair<Element>(words[0]), finite_pair<Element>(words[1]));
@@ -560,7 +560,8 @@ __device__ __forceinline__ void sum_gated8(const ProductArguments& p) {
   const int exponent = exponent_of<Element>(largest);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int line = static_cast<int>(one.token % kWideBlock);
-  const long long block = one.token / kWideBlock * ((p.out_tiles + 1ll) / 2) + one.row_block;
+  const long long block =
+      one.token / kWideBlock * ((p.out_tiles + 1ll) / 2) + one.row / kWide8PanelRows;
   *reinterpret_cast<unsigned*>(static_cast<unsigned char*>(p.out) + block * kWide8BlockBytes +
                                wide8_byte(line, float8_place(lane * 4))) =
       four_codes<Element>(words, __uint_as_float(power_bits(-exponent)));

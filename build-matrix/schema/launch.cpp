@@ -299,6 +299,10 @@ class LaunchReader {
       const TensorSchema* tensor =
           argument == launch.arguments.end() ? nullptr : find_named(op_.tensors, argument->value);
       if (tensor == nullptr) item.fail(quote(parameter) + " is not an argument that is a tensor");
+      const TensorSchema* owner = dtype_owner(op_, tensor->name);
+      if (std::ranges::find(owner->dtypes, "bool") != owner->dtypes.end()) {
+        item.fail("is of " + tensor->name + ", which may be bool: a descriptor is of numbers");
+      }
       instance.descriptors[parameter] = read_descriptor(item, *tensor, instance);
     }
   }
@@ -326,6 +330,11 @@ class LaunchReader {
     }
     for (const JsonView& extent : two_of(value.at("shape"))) {
       descriptor.shape.push_back(read_expression(extent, ExpressionType::kInteger, op_, &instance));
+      const std::string& text = descriptor.shape.back();
+      const bool is_number = text.find_first_not_of("-0123456789") == text.npos;
+      if (is_number && (text.starts_with('-') || text.find_first_not_of('0') == text.npos)) {
+        extent.fail("is " + text + "; a matrix has rows and columns");
+      }
     }
     return descriptor;
   }
@@ -423,27 +432,68 @@ class LaunchReader {
   std::string_view package_;
 };
 
-/// What an op writes is given to one of its launches. An optional one may be refused by a
-/// condition.
-void check_written(const JsonView& value, const LaunchSection& section, const OpSchema& op,
-                   const TensorSchema& tensor) {
-  if (!tensor.output && !tensor.inout) return;
-  const std::string present = tensor.name + ".present";
+/// All that names something of an op in its launches, and in the parts of its workspace.
+std::vector<std::string> texts_of(const LaunchSection& section, const OpSchema& op) {
+  std::vector<std::string> texts;
+  for (const WorkspacePart& part : section.workspace) {
+    if (part.op == op.name) texts.push_back(part.count);
+  }
   for (const Launch& launch : section.launches) {
     if (launch.op != op.name) continue;
-    const auto is_given = [&](const KernelArgument& argument) {
-      return argument.kind == KernelArgument::Kind::kTensor && argument.value == tensor.name;
-    };
-    const auto asks = [&](const std::string& when) {
-      return when.find(present) != std::string::npos;
-    };
-    if (std::ranges::any_of(launch.arguments, is_given)) return;
-    if (asks(launch.when) || asks(launch.expects) ||
-        std::ranges::any_of(launch.instances, asks, &LaunchInstance::when)) {
-      return;
+    texts.insert(texts.end(), launch.grid.begin(), launch.grid.end());
+    texts.insert(texts.end(), {launch.when, launch.expects});
+    for (const KernelArgument& argument : launch.arguments) texts.push_back(argument.value);
+    for (const LaunchInstance& instance : launch.instances) {
+      texts.push_back(instance.when);
+      for (const auto& [parameter, constant] : instance.constants) {
+        if (constant.kind != KernelConstant::Kind::kValue) texts.push_back(constant.text);
+      }
+      for (const auto& [parameter, descriptor] : instance.descriptors) {
+        texts.insert(texts.end(), descriptor.shape.begin(), descriptor.shape.end());
+      }
     }
   }
-  value.fail("none is given " + tensor.name + ", which " + op.name + " writes");
+  return texts;
+}
+
+bool is_of_word(char c) {
+  return is_letter(c) || is_digit(c) || c == '_';
+}
+
+/// As a word of its own.
+bool names(std::string_view text, std::string_view word) {
+  for (std::size_t at = text.find(word); at != std::string_view::npos;
+       at = text.find(word, at + 1)) {
+    const std::size_t end = at + word.size();
+    if ((at == 0 || !is_of_word(text[at - 1])) && (end == text.size() || !is_of_word(text[end]))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// What a caller brings is named by one of the op's launches, and what it gets is given to one: an
+/// optional output may instead be refused by a condition.
+void check_used(const JsonView& value, const LaunchSection& section, const OpSchema& op) {
+  const std::vector<std::string> texts = texts_of(section, op);
+  const auto any_names = [&](const std::string& word) {
+    return std::ranges::any_of(texts, [&](const std::string& text) { return names(text, word); });
+  };
+  for (const TensorSchema& tensor : op.tensors) {
+    const bool writes = tensor.output || tensor.inout;
+    const bool used = writes ? std::ranges::find(texts, tensor.name) != texts.end() ||
+                                   any_names(tensor.name + ".present")
+                             : any_names(tensor.name);
+    if (!used) {
+      value.fail("none is given " + tensor.name + ", which " + op.name +
+                 (writes ? " writes" : " reads"));
+    }
+  }
+  for (const AttributeSchema& attribute : op.attributes) {
+    if (!any_names(attribute.name)) {
+      value.fail("none is given " + attribute.name + ", an attribute of " + op.name);
+    }
+  }
 }
 
 }  // namespace
@@ -510,9 +560,7 @@ LaunchSection parse_launches(const JsonView& cuda, const std::vector<OpSchema>& 
     if (std::ranges::find(section.launches, op.name, &Launch::op) == section.launches.end()) {
       cuda.at("launches").fail("has none of the op " + op.name);
     }
-    for (const TensorSchema& tensor : op.tensors) {
-      check_written(cuda.at("launches"), section, op, tensor);
-    }
+    check_used(cuda.at("launches"), section, op);
   }
   return section;
 }

@@ -32,7 +32,7 @@ const char* const kGood = R"json({
     "launches": [{
       "op": "forward", "source": "csrc/norm.py", "kernel": "_norm",
       "grid": ["M", "cdiv(N, BLOCK)"],
-      "arguments": {"x_ptr": "x", "b_ptr": "bias", "sums_ptr": "sums", "out": "y", "n": "N", "eps": "eps",
+      "arguments": {"x_ptr": "x", "b_ptr": "bias", "sums_ptr": "sums", "out": "y", "n": "N", "eps": "eps", "steps": "steps",
                     "stride": {"value": "x.stride(0)", "type": "int64"}, "blocks": "cdiv(N, BLOCK)"},
       "constants": {"HAS_BIAS": {"present": "bias"}, "TYPE": {"dtype": "x"}, "BLOCK": 512},
       "aligned": ["x_ptr", "n"],
@@ -97,8 +97,8 @@ TEST_CASE("launch: every field is read") {
             (argument.aligned ? "!" : "") + " ";
   }
   CHECK(read ==
-        "b_ptr=tensor blocks=int32 eps=float32 n=int32! out=tensor stride=int64 sums_ptr=workspace "
-        "x_ptr=tensor! ");
+        "b_ptr=tensor blocks=int32 eps=float32 n=int32! out=tensor steps=int32 stride=int64 "
+        "sums_ptr=workspace x_ptr=tensor! ");
   CHECK(launch.arguments[0].kind == Kind::kTensor);
   REQUIRE(launch.instances.size() == 3);
   CHECK(launch.instances[0].warps == 2);
@@ -125,6 +125,23 @@ TEST_CASE("launch: dtypes of the CPU variants alone have no forms") {
   CHECK(parse(document).cuda.launch.launches[0].dtypes.at("x") ==
         std::vector<std::string>{"float16"});
   CHECK(forms_of() * 2 == all);
+}
+
+TEST_CASE("launch: what a caller brings is named, and only numbers are described") {
+  json document = json::parse(kGood);
+  json& tensors = document["ops"][0]["tensors"];
+  json mask = tensors[1];
+  mask["name"] = "mask";
+  mask["dtype"] = "bool";
+  tensors.insert(tensors.begin() + 1, mask);
+  CHECK(refusal(document).ends_with("none is given mask, which forward reads"));
+  json& arguments = document["cuda"]["launches"][0]["arguments"];
+  arguments["m_ptr"] = "mask";
+  CHECK(parse(document).cuda.launches());
+  document["cuda"]["launches"][0]["descriptors"] = {
+      {"m_ptr", {{"block", {8, 64}}, {"shape", {1, "N"}}}}};
+  CHECK(refusal(document).ends_with(
+      ".descriptors.m_ptr: is of mask, which may be bool: a descriptor is of numbers"));
 }
 
 TEST_CASE("launch: a condition that all instances share") {
@@ -281,6 +298,12 @@ TEST_CASE("launch: what is refused") {
            ".instances: the last one for sm_80 has a condition: add one without, or \"otherwise\" "
            "with what a caller is told"},
       {"/launches/0/arguments/out", "x", "cuda.launches: none is given y, which forward writes"},
+      {"/launches/0/arguments/eps", "steps",
+       "cuda.launches: none is given eps, an attribute of forward"},
+      {"/launches/0/descriptors", json{{"b_ptr", {{"block", {8, 64}}, {"shape", {0, "N"}}}}},
+       launch + ".descriptors.b_ptr.shape[0]: is 0; a matrix has rows and columns"},
+      {"/launches/0/descriptors", json{{"b_ptr", {{"block", {8, 64}}, {"shape", {"-1", "N"}}}}},
+       launch + ".descriptors.b_ptr.shape[0]: is -1; a matrix has rows and columns"},
       {"/launches/0/instances/0/when", nullptr,
        launch + ".instances[1]: is never launched: narrow, before it, has no \"when\". The first "
                 "instance whose \"when\" holds is launched; none is timed"},

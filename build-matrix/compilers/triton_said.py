@@ -47,9 +47,12 @@ def annotations_that_differ(tree, name, job):
             wanted = TYPES.get(words.split(".")[-1])
             passed = {form["signature"].get(argument.arg) for form in job["forms"]} - {None, wanted}
             if wanted and passed and not any(kind.startswith("*") for kind in passed):
-                mend = "state the type there as {\"value\": …, \"type\": …}, or take the annotation away"
                 if wanted not in PASSED:
                     mend = "no launch passes that type: take the annotation away"
+                elif all(kind[0] == wanted[0] for kind in passed):
+                    mend = "state the type there as {\"value\": …, \"type\": …}, or take the annotation away"
+                else:
+                    mend = f"pass {'a float attribute' if wanted[0] == 'f' else 'an integer'} there, or take the annotation away"
                 yield argument.lineno, (f"has {argument.arg}: {words}, and package.json passes {', '.join(sorted(passed))}: {mend}")
 
 
@@ -82,7 +85,7 @@ def end_with_parent():
 
 def check_function(job):
     """Refuses what the file says of the kernel and the image does not do, once the function is known."""
-    stated = set().union(*({*form["signature"], *form["constants"]} for form in job["forms"]))
+    stated = set.intersection(*({*form["signature"], *form["constants"]} for form in job["forms"]))
     function = getattr(sys.modules[pathlib.Path(job["source"]).stem], job["kernel"])
     head = f"triton: {job['source']}: {job['kernel']} has"
     while hasattr(function, "fn"):
@@ -98,9 +101,11 @@ def check_function(job):
                      "\"constants\" of the instances")
         for parameter in getattr(function, "params", ()):
             value = parameter.default if parameter.name not in stated and not parameter.is_constexpr else None
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and repr(value) != "1":
+            is_constant = repr(value) == "1" and not parameter.annotation_type and not parameter.do_not_specialize
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and not is_constant:
                 sys.exit(f"{head} {parameter.name} with the default {value}, which Triton's launcher passes as a number: state it in "
-                         "\"arguments\", or in \"constants\", where it has no type but takes that of what it is computed with")
+                         "\"arguments\", what is no integer as a float attribute, or in \"constants\" of each instance, where it has "
+                         "no type but takes that of what it is computed with")
         function = function.fn
     file = pathlib.Path(function.__code__.co_filename)
     for line, what in annotations_that_differ(ast.parse(file.read_bytes()), function.__name__, job):

@@ -300,7 +300,10 @@ class LaunchReader {
           argument == launch.arguments.end() ? nullptr : find_named(op_.tensors, argument->value);
       if (tensor == nullptr) item.fail(quote(parameter) + " is not an argument that is a tensor");
       const TensorSchema* owner = dtype_owner(op_, tensor->name);
-      if (std::ranges::find(owner->dtypes, "bool") != owner->dtypes.end()) {
+      const auto compiled = launch.dtypes.find(owner->name);
+      const std::vector<std::string>& dtypes =
+          compiled != launch.dtypes.end() ? compiled->second : owner->dtypes;
+      if (std::ranges::find(dtypes, "bool") != dtypes.end()) {
         item.fail("is of " + tensor->name + ", which may be bool: a descriptor is of numbers");
       }
       instance.descriptors[parameter] = read_descriptor(item, *tensor, instance);
@@ -436,13 +439,14 @@ class LaunchReader {
 std::vector<std::string> texts_of(const LaunchSection& section, const OpSchema& op) {
   std::vector<std::string> texts;
   for (const WorkspacePart& part : section.workspace) {
-    if (part.op == op.name) texts.push_back(part.count);
+    if (part.op == op.name) texts.insert(texts.end(), {part.count, part.dtype});
   }
   for (const Launch& launch : section.launches) {
     if (launch.op != op.name) continue;
     texts.insert(texts.end(), launch.grid.begin(), launch.grid.end());
     texts.insert(texts.end(), {launch.when, launch.expects});
     for (const KernelArgument& argument : launch.arguments) texts.push_back(argument.value);
+    for (const auto& [tensor, dtypes] : launch.dtypes) texts.push_back(tensor);
     for (const LaunchInstance& instance : launch.instances) {
       texts.push_back(instance.when);
       for (const auto& [parameter, constant] : instance.constants) {
@@ -472,8 +476,22 @@ bool names(std::string_view text, std::string_view word) {
   return false;
 }
 
-/// What a caller brings is named by one of the op's launches, and what it gets is given to one: an
-/// optional output may instead be refused by a condition.
+/// Whether a launch of the op is given the tensor, or a condition refuses the one that may be.
+bool is_given(const LaunchSection& section, const OpSchema& op, const std::string& tensor) {
+  const auto asks = [&](const std::string& when) { return names(when, tensor + ".present"); };
+  return std::ranges::any_of(section.launches, [&](const Launch& launch) {
+    if (launch.op != op.name) return false;
+    const auto takes = [&](const KernelArgument& argument) {
+      return argument.kind == KernelArgument::Kind::kTensor && argument.value == tensor;
+    };
+    return std::ranges::any_of(launch.arguments, takes) || asks(launch.when) ||
+           asks(launch.expects) ||
+           std::ranges::any_of(launch.instances, asks, &LaunchInstance::when);
+  });
+}
+
+/// What a caller brings is named by one of the op's launches, but a text, which none can be given;
+/// what it gets is given to one.
 void check_used(const JsonView& value, const LaunchSection& section, const OpSchema& op) {
   const std::vector<std::string> texts = texts_of(section, op);
   const auto any_names = [&](const std::string& word) {
@@ -481,16 +499,15 @@ void check_used(const JsonView& value, const LaunchSection& section, const OpSch
   };
   for (const TensorSchema& tensor : op.tensors) {
     const bool writes = tensor.output || tensor.inout;
-    const bool used = writes ? std::ranges::find(texts, tensor.name) != texts.end() ||
-                                   any_names(tensor.name + ".present")
-                             : any_names(tensor.name);
-    if (!used) {
+    if (writes ? !is_given(section, op, tensor.name) : !any_names(tensor.name)) {
       value.fail("none is given " + tensor.name + ", which " + op.name +
                  (writes ? " writes" : " reads"));
     }
   }
   for (const AttributeSchema& attribute : op.attributes) {
-    if (!any_names(attribute.name)) {
+    const bool is_text =
+        attribute.type == AttributeSchema::Type::kString && attribute.values.empty();
+    if (!is_text && !any_names(attribute.name)) {
       value.fail("none is given " + attribute.name + ", an attribute of " + op.name);
     }
   }

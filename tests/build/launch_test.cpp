@@ -135,6 +135,9 @@ TEST_CASE("launch: what a caller brings is named, and only numbers are described
   mask["dtype"] = "bool";
   tensors.insert(tensors.begin() + 1, mask);
   CHECK(refusal(document).ends_with("none is given mask, which forward reads"));
+  // A text can be given to no launch.
+  document["ops"][0]["attributes"].push_back(
+      {{"name", "note"}, {"type", "string"}, {"default", ""}});
   json& arguments = document["cuda"]["launches"][0]["arguments"];
   arguments["m_ptr"] = "mask";
   CHECK(parse(document).cuda.launches());
@@ -142,6 +145,14 @@ TEST_CASE("launch: what a caller brings is named, and only numbers are described
       {"m_ptr", {{"block", {8, 64}}, {"shape", {1, "N"}}}}};
   CHECK(refusal(document).ends_with(
       ".descriptors.m_ptr: is of mask, which may be bool: a descriptor is of numbers"));
+  tensors[1]["dtype"] = {"bool", "uint8"};
+  document["cuda"]["launches"][0]["dtypes"] = {{"mask", {"uint8"}}};
+  document["cuda"]["launches"][0]["otherwise"] = "mask is uint8";
+  CHECK(parse(document).cuda.launches());
+  // Its dtype alone is no place for what is written.
+  document["cuda"]["launches"][0]["constants"]["TYPE"]["dtype"] = "y";
+  document["cuda"]["launches"][0]["arguments"]["out"] = "x";
+  CHECK(refusal(document).ends_with("none is given y, which forward writes"));
 }
 
 TEST_CASE("launch: a condition that all instances share") {

@@ -56,7 +56,8 @@ LAUNCHED = copy.deepcopy(WHOLE) | {"cuda": {
     "workspace": [{"op": "run", "name": "sums", "dtype": "float32", "count": "2 * N"}],
     "launches": [{
         "op": "run", "source": "c.py", "kernel": "kernel", "grid": ["cdiv(N, BLOCK)", 1], "when": "N > 0",
-        "arguments": {"x": "x", "s": "s", "y": "y", "sums": "sums", "n": {"value": "N", "type": "int64"}, "factor": "factor"},
+        "arguments": {"x": "x", "s": "s", "y": "y", "sums": "sums", "n": {"value": "N", "type": "int64"}, "factor": "factor",
+                      "count": "count"},
         "constants": {"TYPE": {"dtype": "x"}, "HAS": {"present": "b"}, "MODE": {"attribute": "mode"}, "W": 1.5},
         "aligned": ["x"],
         "instances": [{"name": "small", "when": "N < 8", "constants": {"BLOCK": 8}, "warps": 2, "stages": 1,

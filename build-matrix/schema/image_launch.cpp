@@ -141,6 +141,15 @@ std::vector<ImageLaunch> parse_image_launches(const JsonView& value,
     if (std::ranges::find(launches, op.name, &ImageLaunch::op) == launches.end()) {
       value.fail("has none of the op " + op.name);
     }
+    OpUses uses;
+    for (const ImageLaunch& launch : launches) {
+      if (launch.op != op.name) continue;
+      uses.conditions.push_back(launch.when);
+      uses.arguments.insert(uses.arguments.end(), launch.arguments.begin(), launch.arguments.end());
+      uses.texts.insert(uses.texts.end(), launch.grid.begin(), launch.grid.end());
+      for (const auto& [tensor, dtypes] : launch.dtypes) uses.texts.push_back(tensor);
+    }
+    check_used(value, op, uses);
   }
   return launches;
 }

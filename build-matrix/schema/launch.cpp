@@ -435,20 +435,20 @@ class LaunchReader {
   std::string_view package_;
 };
 
-/// All that names something of an op in its launches, and in the parts of its workspace.
-std::vector<std::string> texts_of(const LaunchSection& section, const OpSchema& op) {
-  std::vector<std::string> texts;
+OpUses uses_of(const LaunchSection& section, const OpSchema& op) {
+  OpUses uses;
+  std::vector<std::string>& texts = uses.texts;
   for (const WorkspacePart& part : section.workspace) {
     if (part.op == op.name) texts.insert(texts.end(), {part.count, part.dtype});
   }
   for (const Launch& launch : section.launches) {
     if (launch.op != op.name) continue;
+    uses.conditions.insert(uses.conditions.end(), {launch.when, launch.expects});
     texts.insert(texts.end(), launch.grid.begin(), launch.grid.end());
-    texts.insert(texts.end(), {launch.when, launch.expects});
-    for (const KernelArgument& argument : launch.arguments) texts.push_back(argument.value);
+    uses.arguments.insert(uses.arguments.end(), launch.arguments.begin(), launch.arguments.end());
     for (const auto& [tensor, dtypes] : launch.dtypes) texts.push_back(tensor);
     for (const LaunchInstance& instance : launch.instances) {
-      texts.push_back(instance.when);
+      uses.conditions.push_back(instance.when);
       for (const auto& [parameter, constant] : instance.constants) {
         if (constant.kind != KernelConstant::Kind::kValue) texts.push_back(constant.text);
       }
@@ -457,7 +457,7 @@ std::vector<std::string> texts_of(const LaunchSection& section, const OpSchema& 
       }
     }
   }
-  return texts;
+  return uses;
 }
 
 bool is_of_word(char c) {
@@ -476,44 +476,41 @@ bool names(std::string_view text, std::string_view word) {
   return false;
 }
 
-/// Whether a launch of the op is given the tensor, or a condition refuses the one that may be.
-bool is_given(const LaunchSection& section, const OpSchema& op, const std::string& tensor) {
-  const auto asks = [&](const std::string& when) { return names(when, tensor + ".present"); };
-  return std::ranges::any_of(section.launches, [&](const Launch& launch) {
-    if (launch.op != op.name) return false;
-    const auto takes = [&](const KernelArgument& argument) {
-      return argument.kind == KernelArgument::Kind::kTensor && argument.value == tensor;
-    };
-    return std::ranges::any_of(launch.arguments, takes) || asks(launch.when) ||
-           asks(launch.expects) ||
-           std::ranges::any_of(launch.instances, asks, &LaunchInstance::when);
-  });
-}
+}  // namespace
 
-/// What a caller brings is named by one of the op's launches, but a text, which none can be given;
-/// what it gets is given to one.
-void check_used(const JsonView& value, const LaunchSection& section, const OpSchema& op) {
-  const std::vector<std::string> texts = texts_of(section, op);
-  const auto any_names = [&](const std::string& word) {
+void check_used(const JsonView& value, const OpSchema& op, const OpUses& uses) {
+  using Kind = KernelArgument::Kind;
+  const auto any_names = [](const std::vector<std::string>& texts, const std::string& word) {
     return std::ranges::any_of(texts, [&](const std::string& text) { return names(text, word); });
+  };
+  const auto is_given = [&](const std::string& tensor) {
+    return std::ranges::any_of(uses.arguments, [&](const KernelArgument& argument) {
+      return argument.kind == Kind::kTensor && argument.value == tensor;
+    });
+  };
+  const auto is_named = [&](const std::string& name) {
+    return any_names(uses.texts, name) || any_names(uses.conditions, name) ||
+           std::ranges::any_of(uses.arguments, [&](const KernelArgument& argument) {
+             return names(argument.value, name);
+           });
   };
   for (const TensorSchema& tensor : op.tensors) {
     const bool writes = tensor.output || tensor.inout;
-    if (writes ? !is_given(section, op, tensor.name) : !any_names(tensor.name)) {
-      value.fail("none is given " + tensor.name + ", which " + op.name +
-                 (writes ? " writes" : " reads"));
+    if (writes ? is_given(tensor.name) || any_names(uses.conditions, tensor.name + ".present")
+               : is_named(tensor.name)) {
+      continue;
     }
+    value.fail("none is given " + tensor.name + ", which " + op.name +
+               (writes ? " writes" : " reads"));
   }
   for (const AttributeSchema& attribute : op.attributes) {
     const bool is_text =
         attribute.type == AttributeSchema::Type::kString && attribute.values.empty();
-    if (!is_text && !any_names(attribute.name)) {
+    if (!is_text && !is_named(attribute.name)) {
       value.fail("none is given " + attribute.name + ", an attribute of " + op.name);
     }
   }
 }
-
-}  // namespace
 
 const OpSchema& read_op(const JsonView& value, const std::vector<OpSchema>& ops) {
   if (!value.has("op")) value.fail("lacks op");
@@ -577,7 +574,7 @@ LaunchSection parse_launches(const JsonView& cuda, const std::vector<OpSchema>& 
     if (std::ranges::find(section.launches, op.name, &Launch::op) == section.launches.end()) {
       cuda.at("launches").fail("has none of the op " + op.name);
     }
-    check_used(cuda.at("launches"), section, op);
+    check_used(cuda.at("launches"), op, uses_of(section, op));
   }
   return section;
 }

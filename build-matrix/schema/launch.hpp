@@ -107,6 +107,17 @@ std::string read_expression(const JsonView& value, ExpressionType type, const Op
 KernelArgument read_kernel_argument(const JsonView& value, const OpSchema& op,
                                     const std::function<bool(std::string_view)>& is_part);
 
+/// Where the launches of an op name its tensors and attributes.
+struct OpUses {
+  std::vector<KernelArgument> arguments;
+  std::vector<std::string> conditions;
+  std::vector<std::string> texts;  ///< the other expressions, and names
+};
+
+/// What a caller brings is named by a launch, but a text, which none can be given; what it gets is
+/// given to one, or a condition asks whether it is there. Throws what JsonView throws.
+void check_used(const JsonView& value, const OpSchema& op, const OpUses& uses);
+
 /// Of the member "cuda" of package.json. `package` is its name. Throws what JsonView throws.
 LaunchSection parse_launches(const JsonView& cuda, const std::vector<OpSchema>& ops,
                              std::string_view package);

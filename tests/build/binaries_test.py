@@ -315,10 +315,12 @@ class Binaries(unittest.TestCase):
 
         rows = [
             (cubin, ["sm_80"], {}, "has no device code for sm_80, which is stated, but sm_90"),
+            (cubin, ["sm_90"], {"arguments": ["x", "x", "N", "factor"]}, "launches: none is given out, which scale writes"),
+            (cubin, ["sm_90"], {"arguments": ["x", "out", "N", 2]}, "launches: none is given factor, an attribute of scale"),
             (both, ["sm_90", "compute_90"], {}, "has no device code for compute_90, which is stated, but compute_80, sm_90"),
             (cubin, ["sm_90"], {"kernel": "scale_f16"}, "has no kernel scale_f16 for sm_90; its kernels: "),
             (ptx, ["compute_80"], {"kernel": "scale_f16"}, "has no kernel scale_f16 for compute_80; its kernels: "),
-            (cubin, ["sm_90"], {"arguments": ["x", "out", "N"]},
+            (cubin, ["sm_90"], {"arguments": ["x", "out", "factor"]},
              "its kernel scale_f32 for sm_90 has 4 parameters, of 8, 8, 4, 4 bytes; stated are 3, of 8, 8, 4"),
             (ptx, ["compute_80"], {"arguments": ["x", "out", {"value": "N", "type": "int64"}, "factor"]},
              "its kernel scale_f32 for compute_80 has 4 parameters, of 8, 8, 4, 4 bytes; stated are 4, of 8, 8, 8, 4"),

@@ -460,18 +460,13 @@ OpUses uses_of(const LaunchSection& section, const OpSchema& op) {
   return uses;
 }
 
-bool is_of_word(char c) {
-  return is_letter(c) || is_digit(c) || c == '_';
-}
-
 /// As a word of its own.
 bool names(std::string_view text, std::string_view word) {
-  for (std::size_t at = text.find(word); at != std::string_view::npos;
-       at = text.find(word, at + 1)) {
-    const std::size_t end = at + word.size();
-    if ((at == 0 || !is_of_word(text[at - 1])) && (end == text.size() || !is_of_word(text[end]))) {
-      return true;
-    }
+  const auto is_end = [text](std::size_t at) {
+    return at >= text.size() || !is_word(text.substr(at, 1), "_");
+  };
+  for (std::size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
+    if ((at == 0 || is_end(at - 1)) && is_end(at + word.size())) return true;
   }
   return false;
 }

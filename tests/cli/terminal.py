@@ -79,6 +79,9 @@ def at_a_terminal(program, *words, environment, columns=80, interrupt_at=None, w
     pid, terminal = pty.fork()
     if pid == 0:
         fcntl.ioctl(2, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        modes = termios.tcgetattr(2)
+        modes[3] |= termios.NOFLSH  # else Ctrl-C drops what was written and not read yet, here a part of a line
+        termios.tcsetattr(2, termios.TCSANOW, modes)
         try:
             os.execve(program, [os.path.basename(program), *words], environment)
         finally:

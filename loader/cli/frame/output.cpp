@@ -45,17 +45,24 @@ std::size_t terminal_width() {
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsual;
 }
 
-/// From the last line up. A terminal that became narrower has wrapped them.
-void clear_status() {
+/// Of a line there. Three columns stay free: Ctrl-C is shown as two, and some terminals go to the
+/// next line with the last.
+std::size_t status_width() {
+  constexpr std::size_t kFree = 3;
+  return std::max<std::size_t>(terminal_width(), kFree + 1) - kFree;
+}
+
+/// What clears them, from the last line up. A terminal that became narrower has wrapped them.
+std::string cleared_status() {
   const std::size_t width = terminal_width();
   std::size_t rows = 0;
   for (const std::size_t columns : g_status) {
     rows += std::max<std::size_t>(1, (columns + width - 1) / width);
   }
   g_status.clear();
-  for (std::size_t i = 0; i < rows; ++i) {
-    std::fputs(i == 0 ? "\r\x1b[K" : "\x1b[A\x1b[K", stderr);
-  }
+  std::string text;
+  for (std::size_t i = 0; i < rows; ++i) text += i == 0 ? "\r\x1b[K" : "\x1b[A\x1b[K";
+  return text;
 }
 
 std::string formatted(const char* format, std::va_list arguments) {
@@ -73,22 +80,23 @@ std::string formatted(const char* format, std::va_list arguments) {
 /// `text` is fit for a terminal, or goes to none.
 void put(std::FILE* to, const std::string& text) {
   const std::scoped_lock alone(g_mutex);
-  clear_status();
-  std::fputs(text.c_str(), to);
+  const std::string cleared = cleared_status();
+  std::fputs((to == stderr ? cleared + text : cleared).c_str(), stderr);
+  if (to != stderr) std::fputs(text.c_str(), to);
 }
 
 /// Shows lines at the foot of the terminal in place of those before. print() and tell() take them
-/// away first, so that they are never glued to what is said.
+/// away first, so that they are never glued to what is said. In one write: Ctrl-C makes a terminal
+/// drop what it has not shown yet, and half of the lines would leave the cursor nobody knows where.
 void show_status(const std::vector<std::string>& lines) {
   const std::scoped_lock alone(g_mutex);
-  clear_status();
-  // The last column stays free: some terminals go to the next line with it.
-  const std::size_t most = terminal_width() - 1;
+  std::string shown = cleared_status();
   for (const std::string& line : lines) {
-    const std::string text = printable(line).substr(0, most);
-    std::fprintf(stderr, "%s\r\x1b[K%s", g_status.empty() ? "" : "\n", text.c_str());
+    const std::string text = printable(line).substr(0, status_width());
+    shown.append(g_status.empty() ? "" : "\n").append("\r\x1b[K").append(text);
     g_status.push_back(text.size());
   }
+  std::fputs(shown.c_str(), stderr);
 }
 
 /// Whether what goes to this stream may have colours: https://no-color.org.
@@ -187,7 +195,7 @@ class Progress {
       std::string text = percent;
       if (!facts.empty()) text.append("  ").append(facts);
       text += end;
-      if (text.size() < terminal_width()) return text;
+      if (text.size() <= status_width()) return text;
     }
     return percent + end;
   }

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 TEST_CASE("memo: requests that may mean different kernels have different keys") {
-  std::vector<Request> requests(13, Request{.version = 1});
+  std::vector<Request> requests(14, Request{.version = 1});
   requests[1].version = 2;
   requests[2].device = Device::cpu();
   requests[3].device = Device::cuda(1);
@@ -31,6 +31,7 @@ TEST_CASE("memo: requests that may mean different kernels have different keys") 
   requests[10].deny = {"cpu"};
   requests[11].fallback = {Fallback::cpu()};
   requests[12].fallback = {Fallback::other_version(2)};
+  requests[13].from = "/a";
   std::set<std::string> keys;
   for (const Request& request : requests) keys.insert(memo_key("sample", request));
   keys.insert(memo_key("sampler", requests[0]));

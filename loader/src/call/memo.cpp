@@ -41,6 +41,7 @@ std::string memo_key(std::string_view name, const Request& request) {
   text(request.variant);
   number(request.allow_jit);
   place(request.registry);
+  place(request.from);
   place(request.cache.native());
   place(request.lock.native());
   number(request.load_mode);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Prints what probe says of the driver, in one line: "12.4 nvml0:9.0 nvml1:8.0". "loaded" and
+// Prints what probe says of the driver, in one line: "12.4 nvmla:9.0 nvmlb:8.0". "loaded" and
 // "running" load and initialise CUDA before, "cpu" does not ask for GPUs. With the argument
 // "workspace" it takes device memory on cuda:0 instead, and with "contexts" it does so while a
 // program changes its contexts; with "library NAME", whether NAME is there; with "get REGISTRY
 // CACHE DEVICE [FALLBACK]" it gets a kernel.
 #include <dlfcn.h>
 
+#include <clocale>
 #include <cstdio>
 #include <string>
 
@@ -122,6 +123,7 @@ std::string library(const char* name) {
 }  // namespace
 
 int main(int count, char** words) {
+  std::setlocale(LC_ALL, "");  // as a program in its user's language
   try {
     const std::string what = count > 1 ? words[1] : "";
     if (what == "loaded" || what == "running") load_cuda(what == "running");

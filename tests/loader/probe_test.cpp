@@ -30,10 +30,10 @@ std::string line_of(const std::string& command) {
   return text;
 }
 
-/// The line that probe_facts prints with these variables set.
+/// The line that probe_facts prints with these variables set. It is killed if it hangs.
 std::string run(const std::string& variables, const std::string& words = "") {
   return line_of("env -u CUDA_VISIBLE_DEVICES -u CUDA_DEVICE_ORDER " + variables +
-                 " " KILN_PROBE_FACTS " " + words);
+                 " timeout -s KILL 60 " KILN_PROBE_FACTS " " + words);
 }
 
 const std::string kNvml = "LD_LIBRARY_PATH=" KILN_FAKE_NVML " ";
@@ -48,22 +48,26 @@ TEST_CASE("probe: GPUs in CUDA's order, from NVML where it knows, else from libc
   };
   const std::string equal = kBoth + "FAKE_GPUS=9.0,9.0,9.0 FAKE_CUDA_GPUS=1.1 ";
   const std::string mixed = kBoth + "FAKE_GPUS=9.0,8.0 FAKE_CUDA_GPUS=8.0,9.0 ";
+  const std::string named = kBoth + "FAKE_GPUS=8.6a,8.6b,8.6b FAKE_CUDA_GPUS=8.6,8.6 ";
   const std::vector<Case> cases{
-      {"all", equal, "12.4 nvml0:9.0 nvml1:9.0 nvml2:9.0"},
+      {"all", equal, "12.4 nvml:9.0 nvml:9.0 nvml:9.0"},
       {"none", equal + "CUDA_VISIBLE_DEVICES=", "12.4"},
-      {"some", equal + "CUDA_VISIBLE_DEVICES=2,0", "12.4 nvml2:9.0 nvml0:9.0"},
-      {"up to one that is not there", equal + "CUDA_VISIBLE_DEVICES=1,7,0", "12.4 nvml1:9.0"},
-      {"up to -1", equal + "CUDA_VISIBLE_DEVICES=0,-1,1", "12.4 nvml0:9.0"},
-      {"spaces", equal + "'CUDA_VISIBLE_DEVICES= 1 , 2'", "12.4 nvml1:9.0 nvml2:9.0"},
+      {"some", equal + "CUDA_VISIBLE_DEVICES=2,0", "12.4 nvml:9.0 nvml:9.0"},
+      {"up to one that is not there", equal + "CUDA_VISIBLE_DEVICES=1,7,0", "12.4 nvml:9.0"},
+      {"up to -1", equal + "CUDA_VISIBLE_DEVICES=0,-1,1", "12.4 nvml:9.0"},
+      {"spaces", equal + "'CUDA_VISIBLE_DEVICES= 1 , 2'", "12.4 nvml:9.0 nvml:9.0"},
       {"one twice", equal + "CUDA_VISIBLE_DEVICES=1,1", "12.4"},
-      {"by UUID", equal + "CUDA_VISIBLE_DEVICES=GPU-b0000000-0000,GPU-a",
-       "12.4 nvml1:9.0 nvml0:9.0"},
+      {"by UUID", named + "CUDA_VISIBLE_DEVICES=GPU-b0000000-0000,GPU-a",
+       "12.4 nvmlb:8.6 nvmla:8.6"},
       {"by an ambiguous UUID", equal + "CUDA_VISIBLE_DEVICES=GPU-", "12.4"},
       {"no GPU in the machine", kBoth + "FAKE_GPUS=", "12.4"},
       {"mixed", mixed, "13.0 cuda0:8.0 cuda1:9.0"},
       {"mixed, by number", mixed + "CUDA_VISIBLE_DEVICES=0,1", "13.0 cuda0:8.0 cuda1:9.0"},
-      {"mixed, in PCI order", mixed + "CUDA_DEVICE_ORDER=PCI_BUS_ID", "12.4 nvml0:9.0 nvml1:8.0"},
-      {"mixed, by UUID", mixed + "CUDA_VISIBLE_DEVICES=GPU-b", "12.4 nvml1:8.0"},
+      {"mixed, in PCI order", mixed + "CUDA_DEVICE_ORDER=PCI_BUS_ID", "12.4 nvml:9.0 nvml:8.0"},
+      {"alike but for their names", named, "13.0 cuda0:8.6 cuda1:8.6"},
+      {"alike but for their names, in PCI order", named + "CUDA_DEVICE_ORDER=PCI_BUS_ID",
+       "12.4 nvmla:8.6 nvmlb:8.6 nvmlb:8.6"},
+      {"mixed, by UUID", mixed + "CUDA_VISIBLE_DEVICES=GPU-b", "12.4 nvml:8.0"},
       // A machine of one GPU in instances b (index 1) and d (index 3), and one that is not split.
       {"one instance is all there is", kBoth + "FAKE_GPUS=9.0 FAKE_MIG=1 FAKE_CUDA_GPUS=1.1",
        "12.4 nvml0-MIG-1g:9.0"},
@@ -84,14 +88,21 @@ TEST_CASE("probe: GPUs in CUDA's order, from NVML where it knows, else from libc
       {"an instance, where nothing is split", equal + "CUDA_VISIBLE_DEVICES=MIG-1234",
        "13.0 cuda0:1.1"},
       {"the GPU that is not split, by UUID",
-       equal + "FAKE_MIG=1 CUDA_VISIBLE_DEVICES=GPU-b0000000-0000", "12.4 nvml1:9.0"},
+       kBoth + "FAKE_GPUS=9.0a,9.0b FAKE_MIG=1 CUDA_VISIBLE_DEVICES=GPU-b0000000-0000",
+       "12.4 nvmlb:9.0"},
+      {"NVML starts another program", equal + "FAKE_FORK=1 CUDA_VISIBLE_DEVICES=0",
+       "12.4 nvml:9.0"},
       {"NVML does not start", equal + "FAKE_BROKEN=1", "13.0 cuda0:1.1"},
       {"no NVML", kCuda + "FAKE_CUDA_GPUS=8.6", "13.0 cuda0:8.6"},
       {"no NVML, CUDA sees no GPU", kCuda + "FAKE_CUDA_GPUS=8.6 FAKE_CUDA_INIT=100", "13.0"},
       {"no driver at all", "LD_LIBRARY_PATH=", "none"},
+      // Where glibc's words are there in German (libc-l10n), it would say them to a translated
+      // program.
+      {"no driver at all, in another language", "LD_LIBRARY_PATH= LC_ALL=C.UTF-8 LANGUAGE=de",
+       "none"},
       {"overridden", mixed + "KILN_OVERRIDE_CUDA=12.2 KILN_OVERRIDE_SM=12.0", "12.2 :12.0"},
       {"only the driver overridden",
-       equal + "KILN_OVERRIDE_CUDA=", "none nvml0:9.0 nvml1:9.0 nvml2:9.0"},
+       equal + "KILN_OVERRIDE_CUDA=", "none nvml:9.0 nvml:9.0 nvml:9.0"},
       {"only the GPUs overridden", equal + "KILN_OVERRIDE_SM=", "12.4"},
   };
   for (const Case& each : cases) {
@@ -102,10 +113,10 @@ TEST_CASE("probe: GPUs in CUDA's order, from NVML where it knows, else from libc
 
 TEST_CASE("probe: a process that uses CUDA is asked itself, and nobody for a CPU request") {
   const std::string both = kBoth + "FAKE_GPUS=9.0,9.0 FAKE_CUDA_GPUS=9.0 ";
-  CHECK(run(both) == "12.4 nvml0:9.0 nvml1:9.0");
-  CHECK(run(both, "loaded") == "12.4 nvml0:9.0 nvml1:9.0");
+  CHECK(run(both) == "12.4 nvml:9.0 nvml:9.0");
+  CHECK(run(both, "loaded") == "12.4 nvml:9.0 nvml:9.0");
   CHECK(run(both, "running") == "13.0 cuda0:9.0");
-  CHECK(run(both + "FAKE_CUDA_INIT=999", "running") == "12.4 nvml0:9.0 nvml1:9.0");
+  CHECK(run(both + "FAKE_CUDA_INIT=999", "running") == "12.4 nvml:9.0 nvml:9.0");
   CHECK(run(both, "cpu") == "not asked");
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <dlfcn.h>
+#include <locale.h>
 
 #include <string>
 #include <string_view>
@@ -29,13 +30,17 @@ class Library {
     }
   };
 
-  explicit Library(const char* soname) : handle_(::dlopen(soname, RTLD_LAZY | RTLD_LOCAL)) {
-    if (handle_ != nullptr) return;
-    const char* const said = ::dlerror();
-    // glibc's words where it found no file of that name; of one that it found it names the path, of
-    // one that this one needs another name.
+  explicit Library(const char* soname) {
+    // glibc tells what it did not find from what it cannot use by words alone, which it translates.
+    const locale_t plain = ::newlocale(LC_ALL_MASK, "C", nullptr);
+    const locale_t before = ::uselocale(plain);
+    handle_ = ::dlopen(soname, RTLD_LAZY | RTLD_LOCAL);
+    const char* const said = handle_ == nullptr ? ::dlerror() : nullptr;
+    // Of a file that it found it names the path, of one that this one needs another name.
     const std::string absent = std::string(soname) + ": cannot open shared object file";
     if (said != nullptr && !std::string_view(said).starts_with(absent)) problem_ = said;
+    ::uselocale(before);
+    ::freelocale(plain);
   }
 
   /// Null where the library has no such function.
@@ -53,7 +58,7 @@ class Library {
   }
 
  private:
-  void* handle_;
+  void* handle_ = nullptr;
   std::string problem_;
 };
 

@@ -168,7 +168,8 @@ bool needs_cuda_to_say(const std::vector<Physical>& all, const Visible& visible,
 
 bool all_equal(const std::vector<Physical>& all) {
   return std::all_of(all.begin(), all.end(), [&](const Physical& physical) {
-    return physical.gpu.capability == all.front().gpu.capability;
+    return physical.gpu.capability == all.front().gpu.capability &&
+           physical.gpu.name == all.front().gpu.name;
   });
 }
 

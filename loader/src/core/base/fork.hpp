@@ -9,7 +9,8 @@
 
 namespace kiln {
 
-/// While one lives, a fork of this process waits. May be nested.
+/// While one lives, a fork by another thread waits. May be nested. A fork by its own thread, in a
+/// library that it calls, goes on: its child is to start another program.
 class NoFork {
  public:
   NoFork();

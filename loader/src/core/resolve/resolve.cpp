@@ -63,12 +63,12 @@ std::vector<Digest> denied_digests(const Index& index, const std::vector<std::st
   return digests;
 }
 
-/// One GPU for each capability, the first that has it.
+/// One GPU of each kind, the first: a test counts for the name, a variant for the capability.
 std::vector<const Gpu*> distinct_gpus(const Host& host) {
   std::vector<const Gpu*> distinct;
   for (const Gpu& gpu : host.gpus) {
     const bool known = std::any_of(distinct.begin(), distinct.end(), [&](const Gpu* other) {
-      return other->capability == gpu.capability;
+      return other->capability == gpu.capability && other->name == gpu.name;
     });
     if (!known) distinct.push_back(&gpu);
   }

@@ -2,7 +2,9 @@
 //
 // Fetch over HTTP, once more: what was cut is continued, what failed is asked again, a mirror
 // that fails is left; and a stop ends all of it.
+#include <dlfcn.h>
 #include <doctest/doctest.h>
+#include <netdb.h>
 
 #include <chrono>
 #include <functional>
@@ -23,6 +25,27 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
+
+constexpr std::string_view kSilentName = "silent.test";
+constexpr std::chrono::seconds kSilence{10};
+
+}  // namespace
+}  // namespace kiln::test
+
+// In libc's place for libcurl, too: no name server answers of one name.
+extern "C" int getaddrinfo(const char* name, const char* service, const addrinfo* hints,
+                           addrinfo** found) {
+  if (name != nullptr && name == kiln::test::kSilentName) {
+    std::this_thread::sleep_for(kiln::test::kSilence);
+    return EAI_AGAIN;
+  }
+  static const auto libcs =
+      reinterpret_cast<decltype(&getaddrinfo)>(::dlsym(RTLD_NEXT, "getaddrinfo"));
+  return libcs(name, service, hints, found);
+}
+
+namespace kiln::test {
+namespace {
 
 /// The package "sample" of a registry, and what it cost to ask it.
 struct Asker {
@@ -251,25 +274,42 @@ TEST_CASE("stop: a wait and a transfer end within a moment, as cancelled") {
   }
 }
 
-TEST_CASE("stop: an install that is stopped leaves the cache whole, and goes on afterwards") {
-  Scratch scratch;
-  Published published(scratch / "registry");
-  published.publish({cpu_draft(sample_library())});
-  const Server server(published.root());
+TEST_CASE("stop: a name server that does not answer is not waited for") {
   std::stop_source stop;
-  Request request{.version = 1,
-                  .device = Device::cpu(),
-                  .registry = server.url(),
-                  .cache = scratch / "cache",
-                  .stop = stop.get_token()};
-  request.on_event = [&](const Event& event) {
-    if (event.stage == Event::Stage::kLayer && event.done > 0) stop.request_stop();
-    if (event.stage == Event::Stage::kConfig) stop.request_stop();
-  };
-  CHECK(error_of([&] { install("sample", request); }).code() == ErrorCode::kCancelled);
-  request.on_event = {};
-  request.stop = {};
-  CHECK(std::filesystem::exists(install("sample", request).package.library));
+  const Asker asker("https://" + std::string(kSilentName), {}, stop.get_token());
+  std::thread stopper([&] {
+    std::this_thread::sleep_for(milliseconds(200));
+    stop.request_stop();
+  });
+  const auto start = steady_clock::now();
+  const Error error = error_of([&] { asker.repository->versions(); });
+  CHECK(error.code() == ErrorCode::kCancelled);
+  CHECK(steady_clock::now() - start < kSilence);
+  stopper.join();
+}
+
+TEST_CASE("stop: an install that is stopped leaves the cache whole, and goes on afterwards") {
+  using Stage = Event::Stage;
+  for (const Stage stage : {Stage::kIndex, Stage::kConfig, Stage::kLayer, Stage::kUnpack}) {
+    CAPTURE(static_cast<int>(stage));
+    Scratch scratch;
+    Published published(scratch / "registry");
+    published.publish({cpu_draft(sample_library())});
+    const Server server(published.root());
+    std::stop_source stop;
+    Request request{.version = 1,
+                    .device = Device::cpu(),
+                    .registry = server.url(),
+                    .cache = scratch / "cache",
+                    .stop = stop.get_token()};
+    request.on_event = [&](const Event& event) {
+      if (event.stage == stage) stop.request_stop();
+    };
+    CHECK(error_of([&] { install("sample", request); }).code() == ErrorCode::kCancelled);
+    request.on_event = {};
+    request.stop = {};
+    CHECK(std::filesystem::exists(install("sample", request).package.library));
+  }
 }
 
 TEST_CASE("mirrors: asked first, left where they fail; the registry's name stays") {
@@ -353,6 +393,28 @@ TEST_CASE("mirrors: asked first, left where they fail; the registry's name stays
       CHECK_CONTAINS(notes.back(), "asking " + origin.url());
     }
   }
+}
+
+TEST_CASE("mirrors: the beginning of a document that one cut is not put before another one's") {
+  Scratch scratch;
+  Published published(scratch / "registry");
+  const Descriptor index = published.publish({cpu_draft(sample_library())});
+  const Server origin(published.root());
+  const Server mirror(published.root(), [&](const Asked& asked) -> std::optional<Answer> {
+    if (asked.path.find("/manifests/") == std::string::npos) return std::nullopt;
+    return cut(read_file(published.blob("sample", index.digest)), index.size / 2);
+  });
+  const std::string config = Json{
+      {"schema", "kiln.settings/1"},
+      {"mirrors", {{origin.url(), {mirror.url()}}}},
+      {"network",
+       {{"backoff_ms", 1}}}}.dump();
+  write_file(scratch / "config.json", config);
+  const Environment settings("KILN_CONFIG", (scratch / "config.json").string());
+  const Asker asker(origin.url());
+  CHECK(Digest::of(read_document(*asker.repository, index, "the index", asker.patience)) ==
+        index.digest);
+  CHECK(mirror.count("/manifests/") > 1);
 }
 
 TEST_CASE("tags: pages are read to the last one, on the same server only") {

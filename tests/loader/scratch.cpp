@@ -2,9 +2,12 @@
 #include "scratch.hpp"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -91,6 +94,26 @@ int loaded_libraries() {
     inodes.insert(line.substr(line.rfind(' ', end), end));
   }
   return static_cast<int>(inodes.size());
+}
+
+int as_user(uid_t user, gid_t group, mode_t mask, const std::function<void()>& action) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::umask(mask);
+    int code = 0;
+    if (::setgroups(0, nullptr) != 0 || ::setgid(group) != 0 || ::setuid(user) != 0) ::_exit(99);
+    try {
+      action();
+    } catch (const Error& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      code = static_cast<int>(error.code());
+    }
+    ::_exit(code);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  return WEXITSTATUS(status);
 }
 
 }  // namespace kiln::test

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <doctest/doctest.h>
+#include <sys/types.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -50,6 +52,10 @@ void damage(const std::filesystem::path& path);
 
 /// The libraries that Kiln has loaded into this process.
 int loaded_libraries();
+
+/// What a child of that user says: 0, or the code of the error that it met. Root alone may make
+/// one.
+int as_user(uid_t user, gid_t group, mode_t mask, const std::function<void()>& action);
 
 /// What `action` throws; fails the test if it throws nothing, or no kiln::Error.
 template <class Action>

@@ -3,6 +3,7 @@
 // Who vouches for a version: a registry with signed metadata, each attack on it, and what a cache,
 // a mirror and a bundle may say of it.
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <ctime>
 #include <filesystem>
@@ -16,6 +17,7 @@
 #include "install/bundle.hpp"
 #include "install/catalog.hpp"
 #include "install/install.hpp"
+#include "install/lock.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
 #include "server.hpp"
@@ -438,6 +440,48 @@ TEST_CASE("vouch: a bundle carries the metadata, and what expired on the way is 
   CHECK(install("sample", carried).choice.version.descriptor == world.index);
   CHECK_CONTAINS(told, "timestamp.json of " + world.server.url() + ": version 2 expired at " +
                            trust::to_text(world.metadata.expires));
+}
+
+TEST_CASE("vouch: a bundle that a lock file pins carries the metadata too") {
+  World world;
+  Request locked = world.request();
+  std::vector<std::string> unread;
+  const fs::path lock = world.scratch / "kiln.lock";
+  write_lockfile(lock, {{"sample", lock_kernel("sample", locked, unread)}});
+  locked.lock = lock;
+  const fs::path file = world.scratch / "bundle.tar";
+  create_bundle({{.name = "sample", .request = locked, .all_variants = true}}, file);
+  Request carried = world.request();
+  carried.cache = world.scratch / "there";
+  carried.from = file.string();
+  CHECK(install("sample", carried).choice.version.descriptor == world.index);
+  // Offline there is no telling what was signed last.
+  locked.offline = true;
+  const Error error = error_of(
+      [&] { create_bundle({{.name = "sample", .request = locked, .all_variants = true}}, file); });
+  CHECK(error.code() == ErrorCode::kOffline);
+  CHECK_CONTAINS(error.what(), "fetch trust metadata of " + world.server.url());
+  CHECK_CONTAINS(error.what(), "Make the bundle online");
+}
+
+TEST_CASE("vouch: a cache that may only be read takes the fallback, whatever was signed since") {
+  if (::geteuid() != 0) return;  // only root may become somebody else
+  World world;
+  const Environment sm("KILN_OVERRIDE_SM", "8.0");
+  const Environment cuda("KILN_OVERRIDE_CUDA", "12.4");
+  world.index =
+      world.published.publish({cpu_draft(sample_library()), gpu_draft(sample_library("gpu"))});
+  world.metadata.add("sample", 1, world.index);
+  world.metadata.publish();
+  Request request = world.request();
+  request.device = Device::cuda(0);
+  request.fallback = {Fallback::cpu()};
+  install("sample", request);
+  world.metadata.publish();
+  fs::permissions(world.scratch.path(), fs::perms(0755));
+  fs::permissions(world.scratch / "trust.json", fs::perms(0644));
+  constexpr uid_t kNobody = 65534;
+  CHECK(as_user(kNobody, kNobody, 022, [&] { install("sample", request); }) == 0);
 }
 
 TEST_CASE("vouch: of two bundles the newer state decides, whichever came last") {

@@ -85,6 +85,19 @@ TEST_CASE("ingest: a download that was cut goes on where it ended; one that is w
   }
 }
 
+TEST_CASE("ingest: room is wanted for the bytes that are missing") {
+  Store store;
+  const Cache& cache = store.cache;
+  CHECK(cache.missing_bytes(store.blob) == kContent.size());
+  store.cut(ErrorCode::kNetwork);
+  CHECK(cache.missing_bytes(store.blob) == kContent.size() - kFirst.size());
+  write_file(store.part(), kContent + "more");
+  CHECK(cache.missing_bytes(store.blob) == kContent.size());
+  write_file(store.part(), kContent);
+  store.fetch();
+  CHECK(cache.missing_bytes(store.blob) == 0);
+}
+
 TEST_CASE("ingest: what an observer throws keeps the bytes too") {
   Store store;
   CHECK_THROWS_AS(store.cache.write(store.blob, store.subject,

@@ -3,9 +3,7 @@
 // Whose a cache is, what in it is Kiln's, and who may do what in one that a group shares.
 #include <doctest/doctest.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -33,27 +31,6 @@ constexpr gid_t kTeam = 64003;
 
 bool is_root() {
   return ::geteuid() == 0;
-}
-
-/// What a child of that user says: 0, or the code of the error that it met.
-int as_user(uid_t user, gid_t group, mode_t mask, const std::function<void()>& action) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::umask(mask);
-    int code = 0;
-    if (::setgroups(0, nullptr) != 0 || ::setgid(group) != 0 || ::setuid(user) != 0) ::_exit(99);
-    try {
-      action();
-    } catch (const Error& error) {
-      std::fprintf(stderr, "%s\n", error.what());
-      code = static_cast<int>(error.code());
-    }
-    ::_exit(code);
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  REQUIRE(WIFEXITED(status));
-  return WEXITSTATUS(status);
 }
 
 /// Settings and samples that every user may read.

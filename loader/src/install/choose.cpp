@@ -115,8 +115,10 @@ Choice Install::choose(VersionIndex version, const Selection& selection) {
     try {  // variants may have been added
       choice = judge(ask_index(choice.version.index.version, &choice.version), selection);
     } catch (const Error& error) {
-      const bool no_answer =
-          error.code() == ErrorCode::kNetwork || error.code() == ErrorCode::kNotFound;
+      // kCache: a cache that may only be read cannot keep what is signed anew either.
+      const bool no_answer = error.code() == ErrorCode::kNetwork ||
+                             error.code() == ErrorCode::kNotFound ||
+                             error.code() == ErrorCode::kCache;
       if (!no_answer && error.code() != ErrorCode::kOffline) throw;
       not_asked = no_answer ? error.what() : "offline nothing is fetched";
     }

@@ -49,10 +49,11 @@ Install::Install(std::string_view name, const Request& request, const InstallOpt
   request_.on_event = source_.patience.on_event;
   if (lock_file_.empty()) {
     source_.choose_registry(request.registry);
-  } else {  // names the index itself: nobody need vouch for it
+  } else {  // names the index itself: nobody need vouch for it here
     lock_ = locked_kernel(lock_file_, source_.name, request_, source_.settings);
     source_.version = lock_->version;
     source_.registry = lock_->registry;
+    source_.is_signed = source_.settings.trust.root_of(source_.registry) != nullptr;
   }
 }
 
@@ -342,12 +343,12 @@ bool Install::unpack(const Part& part) {
   if (fs::symlink_status(part.folder, error).type() != fs::file_type::not_found) {
     drop_unpacked(part.folder);
   }
-  const std::uint64_t layer = source_.cache.exists(part.layer) ? 0 : part.layer.size;
+  const std::uint64_t layer = source_.cache.missing_bytes(part.layer);
   const std::uint64_t most = std::numeric_limits<std::uint64_t>::max() - layer;
   check_room(source_.cache.root(), layer + std::min(most, part.bytes), part.subject);
   const fs::path archive = pull_layer(part.layer, part.subject);
   report(Event::Stage::kUnpack, part.subject, 0, part.bytes);
-  unpack_layer(archive, part.config, part.bytes, part.folder, part.subject);
+  unpack_layer(archive, part.config, part.bytes, part.folder, part.subject, source_.patience.stop);
   report(Event::Stage::kUnpack, part.subject, part.bytes, part.bytes);
   return true;
 }

@@ -86,7 +86,11 @@ std::vector<attest::Attestation> Source::attestations(const Descriptor& index) {
 
 std::vector<Descriptor> Source::pull_metadata() {
   if (!is_signed) return {};
-  repository("trust metadata of " + registry);
+  if (!may_ask()) {
+    throw Error(ErrorCode::kOffline,
+                "fetch trust metadata of " + registry + ": a bundle of a signed registry carries " +
+                    "what was signed last, and offline nothing is fetched. Make the bundle online");
+  }
   return vouch().pull_metadata();
 }
 

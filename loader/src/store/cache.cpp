@@ -72,6 +72,17 @@ bool Cache::has_blob(const Digest& digest) const {
   return stands(blob_path(digest));
 }
 
+fs::path Cache::ingest_path(const Digest& digest, const std::string& suffix) const {
+  return root_ / "ingest" / (digest.hex() + suffix + ".part");
+}
+
+std::uint64_t Cache::missing_bytes(const Descriptor& descriptor) const {
+  if (has_blob(descriptor.digest)) return 0;
+  std::error_code error;
+  const std::uintmax_t has = fs::file_size(ingest_path(descriptor.digest), error);
+  return error || has > descriptor.size ? descriptor.size : descriptor.size - has;
+}
+
 fs::path Cache::unpacked_path(const Digest& digest) const {
   return root_ / "unpacked" / digest.hex();
 }
@@ -179,9 +190,9 @@ void Cache::write(const Descriptor& descriptor, const Subject& subject,
   const FileLock held = lock(descriptor.digest);
   if (has_blob(descriptor.digest)) return;  // another process was faster
   make_folder("blobs/sha256");
-  const std::string alone = held.held() ? "" : "." + unique_suffix();
-  Ingest ingest(make_folder("ingest") / (descriptor.digest.hex() + alone + ".part"), held.held(),
-                descriptor, subject);
+  make_folder("ingest");
+  Ingest ingest(ingest_path(descriptor.digest, held.held() ? "" : "." + unique_suffix()),
+                held.held(), descriptor, subject);
   try {
     fill(ingest);
     ingest.finish();

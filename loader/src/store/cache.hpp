@@ -74,6 +74,9 @@ class Cache final : public Storage {
 
   std::filesystem::path blob_path(const Digest& digest) const;
   bool has_blob(const Digest& digest) const;
+  /// How many bytes of a blob are still to be written: 0 if it is there, fewer than it has where a
+  /// download of it was cut short.
+  std::uint64_t missing_bytes(const Descriptor& descriptor) const;
   /// An invalid descriptor if it is not there; kIntegrity if something else stands in its place.
   FileDescriptor open_blob(const Digest& digest) const;
 
@@ -167,6 +170,8 @@ class Cache final : public Storage {
   std::filesystem::path make_folder(const std::filesystem::path& relative) const;
 
  private:
+  /// Where a download is written; `suffix`: of one that cannot be shared.
+  std::filesystem::path ingest_path(const Digest& digest, const std::string& suffix = "") const;
   std::filesystem::path root_;
   Waiting waiting_;
 };

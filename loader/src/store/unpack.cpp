@@ -11,6 +11,7 @@
 
 #include "base/posix.hpp"
 #include "documents/variant.hpp"
+#include "http/retry.hpp"
 #include "kiln/error.hpp"
 #include "oci/layer_reader.hpp"
 #include "store/inside.hpp"
@@ -30,7 +31,8 @@ FileDescriptor make_folder(const fs::path& folder, const fs::path& cache) {
   return make_folder_inside(cache, folder.lexically_relative(cache));
 }
 
-void write_file(const ArchiveFile& file, const LayerContent& content, const fs::path& draft) {
+void write_file(const ArchiveFile& file, const LayerContent& content, const fs::path& draft,
+                const std::stop_token& stop) {
   const fs::path path = draft / file.path;
   const FileDescriptor parent = make_folder(path.parent_path(), cache_of(draft));
   const FileDescriptor out(::openat(parent.get(), path.filename().c_str(),
@@ -38,6 +40,7 @@ void write_file(const ArchiveFile& file, const LayerContent& content, const fs::
   if (!out.valid()) fail_cache("create", path, errno);
   WriteBehind behind;
   content([&](std::string_view piece) {
+    if (stop.stop_requested()) fail_cancelled("unpack " + file.path);
     write_all(out.get(), piece, path);
     behind.wrote(out.get(), piece.size());
   });
@@ -57,12 +60,12 @@ void sync_folders(const Config& config, const fs::path& draft) {
 
 /// Reads the whole layer into the folder `draft`, which exists and is empty.
 void extract(const fs::path& layer, const Config& config, std::uint64_t unpacked_size,
-             const fs::path& draft, std::string_view subject) {
+             const fs::path& draft, std::string_view subject, const std::stop_token& stop) {
   read_layer(layer, config, unpacked_size,
              {"unpack", std::string(subject),
               "nothing was loaded. The package was built wrongly: tell its publisher"},
              [&](const ArchiveFile& file, const LayerContent& content) {
-               write_file(file, content, draft);
+               write_file(file, content, draft, stop);
              });
   sync_folders(config, draft);
 }
@@ -115,11 +118,11 @@ void add_unlisted(const fs::path& folder, const fs::path& relative, const Config
 }  // namespace
 
 void unpack_layer(const fs::path& layer, const Config& config, std::uint64_t unpacked_size,
-                  const fs::path& folder, std::string_view subject) {
+                  const fs::path& folder, std::string_view subject, const std::stop_token& stop) {
   const fs::path draft = folder.parent_path() / draft_name();
   make_folder(draft, cache_of(folder));
   try {
-    extract(layer, config, unpacked_size, draft, subject);
+    extract(layer, config, unpacked_size, draft, subject, stop);
     if (::rename(draft.c_str(), folder.c_str()) != 0) {
       if (errno != EEXIST && errno != ENOTEMPTY) fail_cache("rename to", folder, errno);
       std::error_code ignored;  // another writer won; both wrote the same bytes

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,10 +19,10 @@ struct Config;  // documents/variant.hpp
 /// Writes the files under a temporary name next to `folder`, syncs them and renames. If `folder`
 /// appears meanwhile, the other writer won and its files are kept. `subject` names the variant in
 /// errors: kIntegrity for an archive that is not exactly what the config says, kCache for a folder
-/// that cannot be written.
+/// that cannot be written, kCancelled at the next piece once `stop` is requested.
 void unpack_layer(const std::filesystem::path& layer, const Config& config,
                   std::uint64_t unpacked_size, const std::filesystem::path& folder,
-                  std::string_view subject);
+                  std::string_view subject, const std::stop_token& stop = {});
 
 /// Moves a variant's folder aside, in one step, and removes it. What was loaded is a copy.
 void drop_unpacked(const std::filesystem::path& folder);

@@ -39,6 +39,7 @@ struct Findings {
   int exit_code = 0;  // of the first Error
 
   void add(const Error& error) {
+    if (std::ranges::find(problems, error.what()) != problems.end()) return;
     problems.emplace_back(error.what());
     if (exit_code == 0) exit_code = static_cast<int>(error.code());
   }
@@ -80,7 +81,7 @@ void examine_gpus(const Host& host, const Request& request, Findings& findings) 
 void examine_host(const Host& host, const Request& request, Findings& findings) {
   examine_gpus(host, request, findings);
   if (!host.glibc) {
-    findings.problems.emplace_back("no glibc (musl?): every published variant needs glibc 2.17");
+    findings.problems.emplace_back("no glibc (musl?): every published variant needs glibc");
   }
 }
 
@@ -119,7 +120,7 @@ Json examine_registry(const Options& options, Findings& findings) {
     const bool asked = registry.starts_with('/') || !silent;
     print("registry  %s%s\n", registry.c_str(), asked ? "" : ", offline: not asked");
     print(
-        "          which is, of those that name one, the first: --registry, KILN_REGISTRY, %s,\n"
+        "          the first of these that is set: --registry, KILN_REGISTRY, %s,\n"
         "          /etc/kiln/config.json, the default\n",
         settings_path().c_str());
     if (asked) ask_registry(registry, settings, options.request.stop);

@@ -171,7 +171,7 @@ void KernelCommand::takes_choice() {
   option("--deny", request.deny, "VARIANT",
          "Never take this variant or manifest digest; repeatable");
   option("--fallback", typed_->fallbacks, "cpu|version:N",
-         "What may be taken where nothing fits; repeatable, in order");
+         "What may be taken where nothing fits or no GPU works; repeatable, in order");
   flag("--refresh", request.refresh, "Ask the registry again; fetch damaged files again");
 }
 
@@ -181,7 +181,7 @@ void KernelCommand::takes_host() {
 
 void KernelCommand::takes_dev() {
   flag("--dev", typed_->options.dev,
-       "The headers and the card of the package in place of its library");
+       "The package's headers, modules, check and card in place of its library");
 }
 
 void KernelCommand::takes_lock() {

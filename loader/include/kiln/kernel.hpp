@@ -6,7 +6,7 @@
 // Threads: everything here may be called from several threads at once.
 // Process: a loaded library stays until the process ends.
 // Environment: it is read once, at the first call; a later setenv has no effect and races with
-// nothing. libcurl reads its proxy variables itself, at each download.
+// nothing; the proxy variables of libcurl are among what is read.
 // Signals and cancellation: SIGXFSZ does not reach the host; pthread_cancel waits for get_kernel.
 // Fork: a fork waits for a load under way. A child may use the CPU kernels of its parent and may
 // ask for more. CUDA does not survive a fork: a child must not use GPU kernels of its parent.

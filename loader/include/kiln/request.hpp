@@ -48,7 +48,8 @@ struct Request {
   /// Default: GPU 0 where there is one, else the CPU. A device that is named is never exchanged for
   /// another one.
   Device device = {};
-  /// Folder or http(s) URL. Default: $KILN_REGISTRY, else the one that Kiln was built with.
+  /// Folder or http(s) URL. Default: $KILN_REGISTRY, else the settings', else the one of Kiln's
+  /// prefix.
   std::string registry = {};
   /// Take this variant only. Default: the best one that fits. A pinned variant is portable to
   /// machines like this one alone.

@@ -283,7 +283,7 @@ def get_kernel(name: str, version: int = 0, *, device: Any = None, registry: Opt
     version      one published integer, which pins the exact build; 0: the lock file's
     device       "cpu", "cuda", "cuda:1" or a torch.device, never exchanged for another; None: GPU 0 where there is
                  one, else the CPU
-    registry     folder or http(s) URL; default: $KILN_REGISTRY, else the one that Kiln was built with
+    registry     folder or http(s) URL; default: $KILN_REGISTRY, else the settings', else that of Kiln's prefix
     variant      take this one only; default: the best that fits
     cache        absolute folder; default: $KILN_CACHE, else ~/.cache/kiln
     allow_jit    False: never a PTX variant, which the driver compiles at load
@@ -292,7 +292,7 @@ def get_kernel(name: str, version: int = 0, *, device: Any = None, registry: Opt
     load_mode    "path" loads the file itself, for gdb, perf and nsys; weaker
     lock         lock file that the request is held to; default: $KILN_LOCK
     source       mirror, folder or bundle file to fetch from in place of `registry`
-    fallback     "cpu" or "version:2": tried in this order where nothing fits, and for no other error
+    fallback     "cpu" or "version:2": tried in this order where no variant fits, the GPU is not there or its driver fails
     deny         variants never taken, by id or by digest
     all_gpus     only a variant that runs on every visible GPU
     threads      the most CPU threads that a call computes with, the caller's counted; 0: no bound beside the affinity

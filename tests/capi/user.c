@@ -95,6 +95,7 @@ static int run(char** arguments) {
   call.workspace = aligned_alloc(256, 256);
   CHECK(kiln_run(op, &call, &error) == KILN_SUCCESS);
   CHECK(y[0] == 11 && y[1] == 12 && y[2] == 13 && y[3] == 14);
+  CHECK(strstr(error.text, "workspace too small") != NULL); /* a call that succeeds leaves it */
 
   addend.kind = KILN_ATTRIBUTE_STRING;
   addend.value.as_string = "cuLaunchKernel: CUDA_ERROR_LAUNCH_FAILED";

@@ -39,6 +39,11 @@ class Array {
   /// the layout "rows". Throws kUsage for the 8-bit floating-point types, kDevice if there is no
   /// memory.
   Array(Device device, DType dtype, std::vector<std::int64_t> shape, std::int64_t gap = 0);
+  Array(const Array&) = delete;
+  Array(Array&&) = default;
+  Array& operator=(const Array&) = delete;
+  Array& operator=(Array&&) = default;
+  ~Array() = default;
 
   /// As many values as it has elements, each rounded to the dtype. Throws kUsage for another
   /// number of them.

@@ -223,14 +223,14 @@ char* copied(const std::string& text) {
 template <class Call>
 std::int32_t call_package(kiln_error* error, const Call& call) noexcept {
   const NoCancel whole;
-  kiln_error unread;
-  kiln_error& into = error != nullptr ? *error : unread;
-  into.text[0] = '\0';
-  const std::int32_t status = call(&into);
+  kiln_error met;
+  met.text[0] = '\0';
+  const std::int32_t status = call(&met);
   if (status == KILN_OK) return KILN_SUCCESS;
-  into.status = static_cast<std::int32_t>(failure_of(status, into));
-  keep_failure(into.text);
-  return into.status;
+  met.status = static_cast<std::int32_t>(failure_of(status, met));
+  keep_failure(met.text);
+  if (error != nullptr) *error = met;
+  return met.status;
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "base/join.hpp"
 #include "base/shell_word.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
@@ -270,12 +271,11 @@ class MetadataPush {
       if (same == files_.end()) fail_ahead("has " + name + ", which the folder lacks");
       if (same->second != bytes) fail_ahead("has another " + name);
     }
-    const trust::TrustedSet there =
-        follow(theirs, upload_.place(trust::kTrustTag), kTold, Roles::kTop);
-    const std::uint64_t version = there.timestamp()->version;
+    there_.emplace(follow(theirs, upload_.place(trust::kTrustTag), kTold, Roles::kTop));
+    const std::uint64_t version = there_->timestamp()->version;
     const std::uint64_t ours = ours_->timestamp()->version;
     const bool differs = files_.at("timestamp.json") != theirs.at("timestamp.json");
-    if (is_ahead(there, *ours_) || (version == ours && differs)) {
+    if (is_ahead(*there_, *ours_) || (version == ours && differs)) {
       fail_ahead("is at timestamp " + std::to_string(version) + ", the folder at " +
                  std::to_string(ours));
     }
@@ -285,6 +285,18 @@ class MetadataPush {
   std::optional<trust::Target> promised(const std::string& name) {
     const std::optional<trust::SignedTarget> found = find_target(*ours_, files_, kFolder, name);
     return found ? std::optional(found->target) : std::nullopt;
+  }
+
+  /// The index that a client will look for under a name, unless the server's metadata names it by
+  /// now. Nothing for what a publisher signed whose document no client takes.
+  std::optional<Descriptor> newly_promised(const std::string& name) try {
+    const std::optional<trust::Target> target = promised(name);
+    const std::optional<Digest> digest = target ? target->promise.sha256() : std::nullopt;
+    if (!digest || named_there(name) == digest) return std::nullopt;
+    return Descriptor{std::string(kMediaTypeIndex), *digest, target->length};
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kTrust) throw;
+    return std::nullopt;
   }
 
   std::uint64_t run() {
@@ -305,6 +317,15 @@ class MetadataPush {
  private:
   static constexpr trust::Expiry kTold = trust::Expiry::kTold;
   static constexpr const char* kFolder = "the folder";
+
+  /// What the server's metadata says of a name, without the roles that it delegates to.
+  std::optional<Digest> named_there(const std::string& name) const {
+    if (!there_) return std::nullopt;
+    const auto found = there_->search(name, [&](const std::string& role, const std::string& by) {
+      return there_->targets(role, by) != nullptr;
+    });
+    return found ? found->target.promise.sha256() : std::nullopt;
+  }
 
   /// Blobs that clients fetch now, which the push before this one has read back.
   std::set<Digest> named_before() const {
@@ -329,6 +350,7 @@ class MetadataPush {
   Traffic traffic_;
   Upload upload_;
   std::optional<trust::TrustedSet> ours_;
+  std::optional<trust::TrustedSet> there_;
   std::optional<std::string> before_;  ///< the artifact's manifest there
 };
 
@@ -337,6 +359,38 @@ void check_online(const Destination& to) {
   throw Error(ErrorCode::kOffline, "push to " + to.registry +
                                        ": KILN_OFFLINE is set, so that no registry may be asked. "
                                        "Unset it");
+}
+
+/// Refuses metadata that names versions of the folder which the server would lack. Asks until it
+/// knows enough of them.
+void check_left_behind(const fs::path& folder, const std::vector<Outgoing>& outgoing,
+                       MetadataPush& metadata, const Destination& to) {
+  constexpr std::size_t kMostNamed = 8;
+  std::set<std::string> sent;
+  for (const Outgoing& each : outgoing) {
+    sent.insert(trust::target_name(each.submission.name, each.submission.version));
+  }
+  Traffic traffic;
+  std::vector<std::string> lacking;
+  for (const std::string& package : packages_of(folder)) {
+    std::optional<Upload> upload;
+    for (const Tag& tag : Layout(folder / package).read()) {
+      const int version = version_of_tag(tag.name);
+      const std::string name = trust::target_name(package, version);
+      if (version == 0 || sent.contains(name) || lacking.size() > kMostNamed) continue;
+      const std::optional<Descriptor> index = metadata.newly_promised(name);
+      if (!index) continue;
+      if (!upload) upload.emplace(to.registry, package, to.settings, to.patience, traffic);
+      const std::string subject = label(package, version);
+      if (!upload->has(*index, "index of " + subject)) lacking.push_back(subject);
+    }
+  }
+  if (lacking.empty()) return;
+  if (lacking.size() > kMostNamed) lacking.back() = "others";
+  throw Error(ErrorCode::kTrust,
+              "push to " + to.registry + ": the folder's metadata names " + join(lacking) +
+                  ", which the server lacks; nothing was sent. Push them too, or name no package: "
+                  "then all that the folder has is pushed");
 }
 
 std::vector<Pushed> push_all(std::vector<Outgoing> outgoing, const std::string& may_be_untested,
@@ -439,6 +493,7 @@ PushReport push(const fs::path& folder, const std::vector<PackageVersions>& want
   }
   MetadataPush metadata(std::move(files), to);
   metadata.plan();
+  check_left_behind(folder, outgoing, metadata, to);
   PushReport report{push_all(std::move(outgoing), "*", &metadata, to, progress)};
   report.timestamp = metadata.run();
   progress("pushed trust metadata, timestamp " + std::to_string(report.timestamp));

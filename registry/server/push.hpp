@@ -51,7 +51,8 @@ struct PushReport {
 /// Pushes what a folder has of `wanted`; empty: everything. What hangs on a version's index goes
 /// with it, and joins what hangs there. kNotFound where it has nothing. Where
 /// the folder is signed, its metadata follows last: kTrust for a version that would be there with
-/// another index than the signed one, kConflict where the server's metadata is ahead.
+/// another index than the signed one, or that the metadata names, the server lacks, and `wanted`
+/// leaves out; kConflict where the server's metadata is ahead.
 PushReport push(const std::filesystem::path& folder, const std::vector<PackageVersions>& wanted,
                 const Destination& to, const Progress& progress);
 

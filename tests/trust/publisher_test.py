@@ -463,6 +463,30 @@ class Elsewhere(PublisherTest):
         self.push(url, code=TRUST, says="kiln registry sign")
         self.assertEqual([str(r) for r in server.requests if r.method in ("PUT", "POST", "PATCH")], [])
 
+    def test_a_push_of_some_versions_leaves_none_that_is_signed_behind(self):
+        for built in ("next", "acme"):
+            self.kiln("registry", "publish", "--registry", self.registry, self.work / "built" / built)
+        self.sign()
+        server, url = self.serve()
+        push = ("registry", "push", "--registry", self.registry, "--to", url)
+        self.kiln(*push, f"{NAME}@1", code=TRUST, says=[f"names acme-op@1, {NAME}@2, which the server lacks",
+                                                       "nothing was sent. Push them too"])
+        self.assertEqual([str(r) for r in server.requests if r.method in ("PUT", "POST", "PATCH")], [])
+        self.kiln(*push, f"{NAME}@1", "acme-op", code=TRUST, says=f"names {NAME}@2, which")
+        self.kiln(*push, NAME, "acme-op")
+        self.trust(url)
+        self.install(url)
+        # What the server has by now need not be named again, and is asked for once.
+        for renewed in (lambda: self.yank("wrong sums"), lambda: self.sign(keys=("online",))):
+            renewed()
+            before = len(server.requests)
+            self.kiln(*push, "acme-op")
+            self.assertFalse([str(r) for r in server.requests[before:] if f"/{NAME}/" in r.path])
+        self.kiln("registry", "publish", "--registry", self.registry, self.work / "built/two")
+        self.kiln(*push, "acme-op")  # nobody signed that yet
+        self.sign()
+        self.kiln(*push, "acme-op", code=TRUST, says=f"names {NAME}@1, which")
+
     def test_two_folders_take_turns_on_one_server(self):
         server, url = self.serve()
         other = self.work / "other"

@@ -257,14 +257,23 @@ class Scale:
         self.ask(server)
         self.results["refresh_after_publish"] = server.taken() | self.costs
 
+    def stock(self, server, package):
+        """Has the indexes on the server without a push: what is measured is what the metadata costs."""
+        layout = Layout(self.registry / package)
+        for tag in layout.tags().values():
+            server.documents[package, tag["digest"]] = (tag["mediaType"], layout.blob(tag["digest"]))
+
     def measure_push(self):
         server = OciServer(self)
+        for i in range(self.options.packages - 1):
+            self.stock(server, f"made-{i}")
         url = getattr(server, "url")
         push = ("push", "--registry", self.registry, "--to", url, REAL, "-q")
         for name, last in (("push_first", 0), ("push_one_more", 3)):
             if last:
                 self.make_version("made-0", range(1, self.options.versions + last + 1))
                 self.signing("sign", "--only", "made-0")
+                self.stock(server, "made-0")
             before = len(server.requests)
             self.command(*push, name=name)
             mine = [request for request in server.requests[before:] if "kiln.tuf" in request.path]

@@ -16,6 +16,7 @@
 #include "registry/folder/build_output.hpp"
 #include "registry/folder/layout.hpp"
 #include "registry/folder/referrers.hpp"
+#include "registry/folder/trust_files.hpp"
 
 namespace kiln::registry {
 namespace {
@@ -107,8 +108,7 @@ void check_signatures(const fs::path& registry, CheckReport& report) {
   if (!view) return;
   const std::int64_t now = std::time(nullptr);
   for (const trust::PassedRole& each : view->listed.passed) {
-    report.problems.push_back("list " + registry.string() + ": clients do not learn what " +
-                              printable(each.by.role) + " publishes: " + each.why.what());
+    report.problems.push_back("list " + registry.string() + ": " + describe_passed(each));
   }
   for (const RoleState& each : view->roles) {
     if (each.expires > now) continue;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/base64.hpp"
+#include "base/quote.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
 #include "store/copy.hpp"
@@ -36,6 +37,12 @@ const std::string& file_of(const TrustFiles& files, const std::string& name,
   throw Error(ErrorCode::kTrust,
               "read trust metadata of " + origin + ": it has no " + name +
                   ". Bring it back from a copy of the registry: clients have followed it");
+}
+
+void take_role(trust::TrustedSet& set, const TrustFiles& files, const std::string& origin,
+               const std::string& role, const std::string& parent) {
+  const std::uint64_t version = set.file_of(role).version;
+  set.take_targets(file_of(files, role_file(version, role), origin), role, parent);
 }
 
 }  // namespace
@@ -73,8 +80,7 @@ const std::string& first_root_of(const TrustFiles& files, const std::string& ori
   return file_of(files, "1.root.json", origin);
 }
 
-trust::TrustedSet follow(const TrustFiles& files, const std::string& origin, trust::Expiry expiry,
-                         Roles roles) {
+trust::TrustedSet follow(const TrustFiles& files, const std::string& origin, trust::Expiry expiry) {
   trust::TrustedSet set(first_root_of(files, origin), origin, {std::time(nullptr), expiry});
   for (std::uint64_t next = 2;; ++next) {
     const auto found = files.find(role_file(next, "root"));
@@ -87,13 +93,15 @@ trust::TrustedSet follow(const TrustFiles& files, const std::string& origin, tru
   set.take_snapshot(
       file_of(files, role_file(set.timestamp()->snapshot.version, "snapshot"), origin));
   set.check_snapshot_is_fresh();
-  const auto take = [&](const std::string& role, const std::string& parent) {
-    const std::uint64_t version = set.file_of(role).version;
-    set.take_targets(file_of(files, role_file(version, role), origin), role, parent);
-  };
-  take("targets", "root");
+  take_role(set, files, origin, "targets", "root");
+  return set;
+}
+
+Followed follow_all(const TrustFiles& files, const std::string& origin, trust::Expiry expiry) {
+  Followed followed{follow(files, origin, expiry), {}};
+  trust::TrustedSet& set = followed.set;
   std::vector<std::pair<std::string, std::string>> parents = {{"targets", "root"}};
-  while (roles == Roles::kAll && !parents.empty()) {
+  while (!parents.empty()) {
     const auto [parent, above] = std::move(parents.back());
     parents.pop_back();
     const trust::Targets targets = *set.targets(parent, above);
@@ -101,11 +109,21 @@ trust::TrustedSet follow(const TrustFiles& files, const std::string& origin, tru
       // One that has signed nothing yet.
       if (!set.snapshot()->files.contains(each.role)) continue;
       if (set.targets(each.role, parent) != nullptr) continue;
-      take(each.role, parent);
-      parents.emplace_back(each.role, parent);
+      try {
+        take_role(set, files, origin, each.role, parent);
+        parents.emplace_back(each.role, parent);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kTrust) throw;
+        followed.passed.push_back({each, error});
+      }
     }
   }
-  return set;
+  return followed;
+}
+
+std::string describe_passed(const trust::PassedRole& passed) {
+  return "clients do not learn what " + printable(passed.by.role) +
+         " publishes: " + passed.why.what();
 }
 
 std::optional<trust::SignedTarget> find_target(trust::TrustedSet& set, const TrustFiles& files,
@@ -113,8 +131,7 @@ std::optional<trust::SignedTarget> find_target(trust::TrustedSet& set, const Tru
   const auto load = [&](const std::string& role, const std::string& parent) {
     if (set.targets(role, parent) != nullptr) return true;
     if (!set.snapshot()->files.contains(role)) return false;
-    const std::uint64_t version = set.file_of(role).version;
-    set.take_targets(file_of(files, role_file(version, role), origin), role, parent);
+    take_role(set, files, origin, role, parent);
     return true;
   };
   return set.search(name, load);

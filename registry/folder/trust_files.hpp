@@ -23,7 +23,7 @@
 #include "http/retry.hpp"
 #include "registry/folder/layout.hpp"
 #include "store/content.hpp"
-#include "trust/trusted_set.hpp"
+#include "trust/updater.hpp"
 
 namespace kiln::registry {
 
@@ -47,8 +47,18 @@ const std::string& first_root_of(const TrustFiles& files, const std::string& ori
 
 /// What a client that trusts 1.root.json believes. Throws kTrust, naming `origin`, for files that
 /// no client accepts.
-trust::TrustedSet follow(const TrustFiles& files, const std::string& origin, trust::Expiry expiry,
-                         Roles roles);
+trust::TrustedSet follow(const TrustFiles& files, const std::string& origin, trust::Expiry expiry);
+
+/// The same, and each role that targets delegate to. A document that no client accepts hides no
+/// other role's: it is not taken, and told.
+struct Followed {
+  trust::TrustedSet set;
+  std::vector<trust::PassedRole> passed;
+};
+Followed follow_all(const TrustFiles& files, const std::string& origin, trust::Expiry expiry);
+
+/// "clients do not learn what acme publishes: …"
+std::string describe_passed(const trust::PassedRole& passed);
 
 /// What a client that believes `set` finds of a name. Takes the roles that it asks out of the
 /// files; throws as follow.

@@ -196,9 +196,9 @@ class MetadataExport {
   }
 
   /// After the versions that it names.
-  Exported run(const TrustFiles& files) {
-    const trust::TrustedSet set =
-        follow(files, registry_.string(), trust::Expiry::kRefused, Roles::kAll);
+  Exported run(const TrustFiles& files, const Progress& progress) {
+    const auto [set, passed] = follow_all(files, registry_.string(), trust::Expiry::kRefused);
+    for (const trust::PassedRole& each : passed) progress(describe_passed(each));
     const TrustArtifact artifact = make_artifact(files);
     const fs::path folder = out_ / "v2" / result_.name;
     const fs::path plain = out_ / "metadata";
@@ -310,7 +310,7 @@ std::vector<Exported> export_static(const ExportRequest& request, const Progress
   if (const TrustFiles files = read_trust_files(request.registry); !files.empty()) {
     const std::string name =
         (request.prefix.empty() ? "" : request.prefix + "/") + std::string(trust::kTrustRepository);
-    results.push_back(MetadataExport(request, out, name).run(files));
+    results.push_back(MetadataExport(request, out, name).run(files, progress));
     progress("exported " + name + ": " + std::to_string(results.back().files_written) +
              " files written");
   }

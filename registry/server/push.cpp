@@ -261,7 +261,7 @@ class MetadataPush {
 
   /// kTrust for what no client would accept.
   void plan() {
-    ours_.emplace(follow(files_, kFolder, trust::Expiry::kRefused, Roles::kTop));
+    ours_.emplace(follow(files_, kFolder, trust::Expiry::kRefused));
     before_ = upload_.tagged(trust::kTrustTag);
     if (!before_) return;
     const TrustFiles theirs = read_trust_files(upload_.repository(), patience_, Roles::kTop);
@@ -271,7 +271,7 @@ class MetadataPush {
       if (same == files_.end()) fail_ahead("has " + name + ", which the folder lacks");
       if (same->second != bytes) fail_ahead("has another " + name);
     }
-    there_.emplace(follow(theirs, upload_.place(trust::kTrustTag), kTold, Roles::kTop));
+    there_.emplace(follow(theirs, upload_.place(trust::kTrustTag), kTold));
     const std::uint64_t version = there_->timestamp()->version;
     const std::uint64_t ours = ours_->timestamp()->version;
     const bool differs = files_.at("timestamp.json") != theirs.at("timestamp.json");
@@ -423,7 +423,7 @@ void tell_unsigned(const std::vector<Pushed>& versions, const Destination& to,
         *open_place(to.registry, trust::kTrustRepository, to.settings, to.patience, traffic),
         to.patience, Roles::kAll);
     if (files.empty()) return;
-    trust::TrustedSet set = follow(files, to.registry, trust::Expiry::kTold, Roles::kTop);
+    trust::TrustedSet set = follow(files, to.registry, trust::Expiry::kTold);
     for (const Pushed& each : versions) {
       const Published& one = each.published;
       const std::optional<trust::SignedTarget> found =

@@ -145,12 +145,16 @@ class Gathering {
 void read_trust(const fs::path& registry, SiteFacts& site) {
   const TrustFiles files = read_trust_files(registry);
   if (files.empty()) return;
-  trust::TrustedSet set = follow(files, registry.string(), trust::Expiry::kTold, Roles::kAll);
+  const auto [set, passed] = follow_all(files, registry.string(), trust::Expiry::kTold);
+  for (const trust::PassedRole& each : passed) site.problems.push_back(describe_passed(each));
+  const auto is_taken = [&set = set](const std::string& role, const std::string& parent) {
+    return set.targets(role, parent) != nullptr;
+  };
   site.signed_until = trust::to_text(set.timestamp()->expires);
   for (PackageFacts& package : site.packages) {
     for (VersionFacts& version : package.versions) {
-      const std::optional<trust::SignedTarget> found = find_target(
-          set, files, registry.string(), trust::target_name(package.name, version.version));
+      const std::optional<trust::SignedTarget> found =
+          set.search(trust::target_name(package.name, version.version), is_taken);
       const bool same = found && found->target.promise.sha256() == version.index.digest;
       version.vouched = same ? SignedState::kSigned : SignedState::kOther;
       if (!found) continue;

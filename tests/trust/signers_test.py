@@ -18,10 +18,11 @@ import unittest
 import publisher_test
 from securesystemslib.formats import encode_canonical
 from securesystemslib.signer import CryptoSigner
-from publisher_test import CONFLICT, INTEGRITY, NAME, NOT_FOUND, TRUST, USAGE, PublisherTest
+from publisher_test import CONFLICT, INTEGRITY, NAME, NOT_FOUND, TRUST, USAGE, PublisherTest, serve_folder
 from tuf.ngclient import Updater
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "publish"))
+from clock import later  # noqa: E402
 from oci_server import OciServer  # noqa: E402
 
 ACME = "acme-op"
@@ -471,6 +472,42 @@ class Limits(SignersTest):
                    {"acme": ("acme",)})
         self.install_of(NAME, self.registry)
         self.kiln("install", "new-op@1", "--registry", self.registry, "--device", "cpu", code=NOT_FOUND)
+
+    def test_a_publisher_s_document_that_has_expired_hides_no_other_s(self):
+        self.made("acme")
+        self.init("--root-days", 3000)
+        self.leave_acme_to_itself()
+
+        def then(program, *words, **how):
+            binaries = pathlib.Path(publisher_test.KILN).parent
+            return self.run_command(*later(400 * 86400, binaries), program, *words, **how)
+
+        def registry_then(verb, *words, **how):
+            return then(publisher_test.KILN_REGISTRY, verb, "--registry", self.registry, *words, **how)
+
+        registry_then("sign", "--key", self.private("targets"), "--key", self.private("online"))
+        said = "clients do not learn what acme publishes: "
+        registry_then("export-static", "--out", self.work / "www", says=[said, "version 1 expired at"])
+        registry_then("site", self.work / "site")
+        server = OciServer(self)
+        pushed = getattr(server, "url")
+        registry_then("push", "--to", pushed, NAME)
+        for url in (serve_folder(self, self.work / "www"), pushed):
+            with self.subTest(url):
+                self.trust(url)
+                then(publisher_test.KILN, "install", f"{NAME}@1", "--registry", url, "--device", "cpu")
+                then(publisher_test.KILN, "install", f"{ACME}@1", "--registry", url, "--device", "cpu", code=TRUST,
+                     says="expired at")
+
+    def test_a_publisher_s_document_that_is_damaged_hides_no_other_s(self):
+        self.made("acme")
+        self.leave_acme_to_itself()
+        self.forge({"acme": lambda signed: None}, {"acme": ("targets",)})
+        said = "clients do not learn what acme publishes: "
+        self.kiln("registry", "export-static", "--registry", self.registry, "--out", self.work / "www", says=said)
+        self.kiln("registry", "site", self.work / "site", "--registry", self.registry, code=INTEGRITY, says=said)
+        self.assertIn(f"kiln install {NAME}@1", (self.work / f"site/packages/{NAME}/1.html").read_text())
+        self.assertNotIn("kiln install", (self.work / f"site/packages/{ACME}/1.html").read_text())
 
     def test_a_timestamp_or_snapshot_of_the_targets_key_is_refused(self):
         self.sign("--root", self.root)

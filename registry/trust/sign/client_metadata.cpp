@@ -13,7 +13,7 @@ void fail_to_sign(ErrorCode code, const std::filesystem::path& registry, const s
 
 ClientMetadata::ClientMetadata(TrustFiles files, std::string origin)
     : files_(std::move(files)), origin_(std::move(origin)) {
-  if (!files_.empty()) set_.emplace(follow(files_, origin_, trust::Expiry::kTold, Roles::kTop));
+  if (!files_.empty()) set_.emplace(follow(files_, origin_, trust::Expiry::kTold));
 }
 
 ClientMetadata::ClientMetadata(TrustFiles files, std::string origin, trust::TrustedSet set)

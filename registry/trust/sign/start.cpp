@@ -41,7 +41,7 @@ bool shares_a_root(const TrustFiles& known, const TrustFiles& theirs) {
 /// follow from a root that is known here, or the keys would sign what somebody put there.
 ClientMetadata newer_of(ClientMetadata here, const SignRequest& request, const TrustFiles& roots) {
   if (request.onto.empty()) return here;
-  trust::TrustedSet theirs = follow(request.onto, "the server", trust::Expiry::kTold, Roles::kTop);
+  trust::TrustedSet theirs = follow(request.onto, "the server", trust::Expiry::kTold);
   if (!shares_a_root(here.files(), request.onto) && !shares_a_root(roots, request.onto)) {
     fail_to_sign(
         ErrorCode::kConflict, request.registry,

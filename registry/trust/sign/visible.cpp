@@ -112,7 +112,7 @@ bool newest_is_wanted(const SignRequest& request, const Start& start, const Plan
 /// What a client makes of it that knew the first root.
 trust::TrustedSet checked_as_client(const TrustFiles& files, const Start& start, const Plan& plan,
                                     const std::set<std::string>& ready) {
-  trust::TrustedSet set = follow(files, start.seen.origin(), trust::Expiry::kRefused, Roles::kTop);
+  trust::TrustedSet set = follow(files, start.seen.origin(), trust::Expiry::kRefused);
   for (const std::string& role : ready) {
     if (role == "targets" || find_delegation(plan.signers.targets, role) == nullptr) continue;
     set.take_targets(files.at(role_file(plan.pending.at(role).version(), role)), role, "targets");

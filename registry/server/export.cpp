@@ -299,6 +299,8 @@ std::vector<Exported> export_static(const ExportRequest& request, const Progress
   for (const char* part : {"v2", "metadata", "targets"}) sweep_drafts_below(out / part);
   sweep_drafts(out, ".nginx.conf");
   std::vector<Exported> results;
+  // Before the versions: what is published and signed meanwhile is not in it.
+  const TrustFiles files = read_trust_files(request.registry);
   for (const std::string& package : packages_of(request.registry)) {
     const Layout layout(request.registry / package);
     if (!layout.exists()) continue;  // a first publish that has not committed
@@ -307,7 +309,7 @@ std::vector<Exported> export_static(const ExportRequest& request, const Progress
     progress("exported " + name + ": " + std::to_string(results.back().tags.size()) + " tags, " +
              std::to_string(results.back().files_written) + " files written");
   }
-  if (const TrustFiles files = read_trust_files(request.registry); !files.empty()) {
+  if (!files.empty()) {
     const std::string name =
         (request.prefix.empty() ? "" : request.prefix + "/") + std::string(trust::kTrustRepository);
     results.push_back(MetadataExport(request, out, name).run(files, progress));

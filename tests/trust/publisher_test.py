@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 from securesystemslib.formats import encode_canonical
@@ -417,6 +418,31 @@ class Elsewhere(PublisherTest):
         self.assertTrue({"timestamp.json", "latest"} <= changed <= moves, changed)
         self.export()
         self.assertEqual(files(), second)
+
+    def test_an_export_beside_a_publish_names_no_version_that_it_has_not(self):
+        """It stands still on its way: who reads what it says has not come yet."""
+        tree = self.work / "www/v2/tiny-op/tags/list"
+        ours, its = os.pipe()
+        self.addCleanup(os.close, ours)
+        fcntl.fcntl(its, fcntl.F_SETPIPE_SZ, 4096)
+        os.write(its, b"x" * fcntl.fcntl(its, fcntl.F_GETPIPE_SZ))
+        with subprocess.Popen([KILN_REGISTRY, "export-static", "--registry", self.registry, "--out", self.work / "www"],
+                              stdout=subprocess.DEVNULL, stderr=its, env=self.environment) as run:
+            os.close(its)
+            while not tree.exists() and run.poll() is None:
+                time.sleep(0.01)
+            self.kiln("registry", "publish", "--registry", self.registry, self.work / "built/next")
+            self.sign()
+            while os.read(ours, 65536):
+                pass
+        self.assertEqual(run.returncode, OK)
+        self.trust(url := serve_folder(self, self.work / "www"))
+        self.assertEqual(self.signed_in_www(), [f"{NAME}/1"])
+        self.install(url)
+
+    def signed_in_www(self):
+        newest = max((self.work / "www/metadata").glob("*.targets.json"), key=lambda path: int(path.name.split(".")[0]))
+        return sorted(json.loads(newest.read_text())["signed"]["targets"])
 
     def test_each_document_is_what_python_tuf_would_sign(self):
         files = self.work / "www/metadata"

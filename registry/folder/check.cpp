@@ -6,6 +6,8 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
+#include <system_error>
 #include <utility>
 
 #include "base/quote.hpp"
@@ -116,8 +118,11 @@ void check_signatures(const fs::path& registry, CheckReport& report) {
                               "; clients refuse it. Run '" + how_to_renew(each, registry) + "'");
   }
   report.roles = std::move(view->roles);
+  std::set<std::string> listed;
   for (const ListedVersion& each : list_registry(registry)) {
-    const auto found = view->listed.targets.find(trust::target_name(each.name, each.index.version));
+    const std::string name = trust::target_name(each.name, each.index.version);
+    listed.insert(name);
+    const auto found = view->listed.targets.find(name);
     const std::optional<Digest> says =
         found == view->listed.targets.end() ? std::nullopt : found->second.promise.sha256();
     if (says == each.descriptor.digest) continue;
@@ -125,6 +130,26 @@ void check_signatures(const fs::path& registry, CheckReport& report) {
                               each.descriptor.digest.str() + ", signed is " +
                               (says ? says->str() : "nothing") + ". Run 'kiln registry sign'");
   }
+  for (const auto& [name, target] : view->listed.targets) {
+    const std::optional<PackageVersions> version = version_of_target(name);
+    const std::optional<Digest> says = target.promise.sha256();
+    if (!version || !says || listed.contains(name)) continue;
+    attempt(report, [&, &target = target] {
+      check_is_elsewhere(Layout(registry / version->name), *version,
+                         {std::string(kMediaTypeIndex), *says, target.length});
+    });
+  }
+}
+
+/// Without its index.json, signed metadata is no longer seen.
+void check_metadata_is_listed(const fs::path& registry, CheckReport& report) {
+  const Layout layout = trust_layout(registry);
+  std::error_code none;
+  if (layout.exists() || fs::is_empty(layout.blobs_path(), none) || none) return;
+  report.problems.push_back("verify " + registry.string() + ": " + layout.index_path().string() +
+                            " is missing, expected it beside the signed metadata that is there: "
+                            "without it the registry passes for unsigned. Restore it from a copy, "
+                            "or sign the folder again, on top of what clients have");
 }
 
 /// A client takes what the index carries in the place of the blob, and refuses another one.
@@ -165,6 +190,23 @@ BuiltVariant check_published(const Layout& layout, const Index& index, const Var
 
 BuiltVariant read_published(const Layout& layout, const Index& index, const Variant& variant) {
   return check_published(layout, index, variant, read_documents(layout, index, variant));
+}
+
+void check_is_elsewhere(const Layout& layout, const PackageVersions& version,
+                        const Descriptor& index) {
+  if (!layout.open_blob(index.digest).valid()) return;
+  try {
+    const std::string what = "index of " + version.text();
+    const Index found = parse_index(layout.read_blob(index, what), what);
+    if (found.name != version.name || found.version != version.version) return;
+  } catch (const Error& error) {  // damaged, or another document: nothing of this version
+    if (error.code() != ErrorCode::kIntegrity) throw;
+    return;
+  }
+  throw Error(ErrorCode::kIntegrity,
+              "verify " + version.text() + ": signed is " + index.digest.str() +
+                  ", which is here and which " + layout.index_path().string() +
+                  " does not list. Restore this file from a copy, or publish the version again");
 }
 
 std::vector<ListedVersion> list_registry(const fs::path& registry) {
@@ -208,6 +250,7 @@ CheckReport check_registry(const fs::path& registry, const Progress& progress) {
   }
   // A client takes small metadata from its manifest; other tools copy the blobs.
   check_every_blob(Layout(registry / kTrustRepository), kTrustRepository, report);
+  check_metadata_is_listed(registry, report);
   attempt(report, [&] { check_signatures(registry, report); });
   return report;
 }

@@ -15,6 +15,7 @@
 #include "registry/folder/build_output.hpp"
 #include "registry/folder/client_view.hpp"
 #include "registry/folder/layout.hpp"
+#include "registry/folder/package_versions.hpp"
 #include "registry/folder/submission.hpp"
 
 namespace kiln::registry {
@@ -51,6 +52,11 @@ BuiltVariant check_published(const Layout& layout, const Index& index, const Var
 
 /// The same, with its documents read.
 BuiltVariant read_published(const Layout& layout, const Index& index, const Variant& variant);
+
+/// Of a version that is signed, and whose index `layout` does not list. A folder may lack what is
+/// signed: kIntegrity where it has this index all the same.
+void check_is_elsewhere(const Layout& layout, const PackageVersions& version,
+                        const Descriptor& index);
 
 struct CheckReport {
   std::size_t packages = 0;

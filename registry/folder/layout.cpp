@@ -129,7 +129,8 @@ void check_digest(const fs::path& path, const Digest& found, const Descriptor& d
 }  // namespace
 
 bool Layout::exists() const {
-  return fs::exists(index_path());
+  std::error_code unknown;  // what is there and cannot be looked at is told by who opens it
+  return fs::symlink_status(index_path(), unknown).type() != fs::file_type::not_found;
 }
 
 FileDescriptor Layout::open(const fs::path& relative) const {

@@ -37,7 +37,8 @@ class Layout {
     return blobs_path() / digest.hex();
   }
 
-  /// Whether anything was ever committed here.
+  /// Whether anything was ever committed here. A link in the place of index.json counts: read()
+  /// refuses it.
   bool exists() const;
 
   /// Opens <folder>/<relative>. The folder itself and each step below it must be a folder, the end

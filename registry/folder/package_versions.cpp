@@ -32,6 +32,14 @@ std::vector<Tag> version_tags(const std::filesystem::path& registry,
                   ". Publish into it first; 'kiln registry list' says what it has");
 }
 
+std::optional<PackageVersions> version_of_target(std::string_view name) {
+  const std::size_t slash = name.find('/');
+  if (slash == std::string_view::npos) return std::nullopt;
+  const PackageVersions one{std::string(name.substr(0, slash)),
+                            version_of_tag(name.substr(slash + 1))};
+  return is_package_name(one.name) && one.version != 0 ? std::optional(one) : std::nullopt;
+}
+
 PackageVersions parse_package_versions(const std::string& text, std::string_view operation) {
   const std::size_t at = text.find('@');
   PackageVersions versions{text.substr(0, at), 0};

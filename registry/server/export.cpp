@@ -17,7 +17,9 @@
 #include "kiln/error.hpp"
 #include "nginx_conf.hpp"
 #include "oci/tag.hpp"
+#include "registry/folder/check.hpp"
 #include "registry/folder/layout.hpp"
+#include "registry/folder/package_versions.hpp"
 #include "registry/folder/referrers.hpp"
 #include "registry/folder/trust_files.hpp"
 #include "trust/repository_source.hpp"
@@ -179,19 +181,13 @@ class RepositoryExport {
   std::set<Digest> seen_;
 };
 
-/// The version's part of "geglu-mlp/1". Empty for the target of another client.
-std::string version_of_target(const std::string& name) {
-  const std::size_t slash = std::min(name.find('/'), name.size());
-  const std::string version = name.substr(std::min(slash + 1, name.size()));
-  const bool ours = is_package_name(name.substr(0, slash)) && version_of_tag(version) != 0;
-  return ours ? version : std::string();
-}
-
 /// Signed metadata: as the artifact that Kiln reads, and as the plain files of a TUF repository.
 class MetadataExport {
  public:
-  MetadataExport(const ExportRequest& request, const fs::path& out, std::string name)
-      : registry_(request.registry), out_(out) {
+  /// `exported`: what is in the tree.
+  MetadataExport(const ExportRequest& request, const fs::path& out, std::string name,
+                 const std::set<Digest>& exported)
+      : registry_(request.registry), out_(out), exported_(exported) {
     result_.name = std::move(name);
   }
 
@@ -199,6 +195,7 @@ class MetadataExport {
   Exported run(const TrustFiles& files, const Progress& progress) {
     const auto [set, passed] = follow_all(files, registry_.string(), trust::Expiry::kRefused);
     for (const trust::PassedRole& each : passed) progress(describe_passed(each));
+    put_targets(set, "targets", *set.targets());
     const TrustArtifact artifact = make_artifact(files);
     const fs::path folder = out_ / "v2" / result_.name;
     const fs::path plain = out_ / "metadata";
@@ -211,7 +208,6 @@ class MetadataExport {
     }
     put(folder / "tags" / "list",
         dump_json({{"name", result_.name}, {"tags", {trust::kTrustTag}}}));
-    put_targets(set, "targets", *set.targets());
     // The timestamp last: it names the others.
     for (const auto& [name, bytes] : files) {
       if (name != "timestamp.json") put(plain / name, bytes);
@@ -241,15 +237,15 @@ class MetadataExport {
   }
 
   void put_target(const std::string& name, const trust::Target& target) {
-    const std::string version = version_of_target(name);
+    const std::optional<PackageVersions> version = version_of_target(name);
     const std::optional<Digest> digest = target.promise.sha256();
     // Others' targets, and versions that are signed here and kept elsewhere, are left out.
-    if (version.empty() || !digest) return;
-    const std::string package = name.substr(0, name.find('/'));
-    const Layout layout(registry_ / package);
+    if (!version || !digest) return;
+    const Layout layout(registry_ / version->name);
     const Descriptor index{std::string(kMediaTypeIndex), *digest, target.length};
+    if (!exported_.contains(*digest)) return check_is_elsewhere(layout, *version, index);
     if (!layout.has_blob(index)) return;
-    put(out_ / "targets" / package / (digest->hex() + "." + version),
+    put(out_ / "targets" / version->name / (digest->hex() + "." + std::to_string(version->version)),
         layout.read_blob(index, "index of " + name));
   }
 
@@ -260,6 +256,7 @@ class MetadataExport {
 
   fs::path registry_;
   fs::path out_;
+  const std::set<Digest>& exported_;
   std::set<std::string> seen_;  ///< roles
   Exported result_;
 };
@@ -299,20 +296,23 @@ std::vector<Exported> export_static(const ExportRequest& request, const Progress
   for (const char* part : {"v2", "metadata", "targets"}) sweep_drafts_below(out / part);
   sweep_drafts(out, ".nginx.conf");
   std::vector<Exported> results;
+  std::set<Digest> exported;
   // Before the versions: what is published and signed meanwhile is not in it.
   const TrustFiles files = read_trust_files(request.registry);
   for (const std::string& package : packages_of(request.registry)) {
     const Layout layout(request.registry / package);
     if (!layout.exists()) continue;  // a first publish that has not committed
+    const std::vector<Tag> tags = layout.read();
+    for (const Tag& tag : tags) exported.insert(tag.descriptor.digest);
     const std::string name = request.prefix.empty() ? package : request.prefix + "/" + package;
-    results.push_back(RepositoryExport(layout, out / "v2" / name, name).run(layout.read()));
+    results.push_back(RepositoryExport(layout, out / "v2" / name, name).run(tags));
     progress("exported " + name + ": " + std::to_string(results.back().tags.size()) + " tags, " +
              std::to_string(results.back().files_written) + " files written");
   }
   if (!files.empty()) {
     const std::string name =
         (request.prefix.empty() ? "" : request.prefix + "/") + std::string(trust::kTrustRepository);
-    results.push_back(MetadataExport(request, out, name).run(files, progress));
+    results.push_back(MetadataExport(request, out, name, exported).run(files, progress));
     progress("exported " + name + ": " + std::to_string(results.back().files_written) +
              " files written");
   }

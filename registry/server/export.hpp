@@ -39,7 +39,8 @@ struct Exported {
 };
 
 /// Verifies every blob before it is offered (kIntegrity). Files are hard links where the file
-/// system allows, else copies.
+/// system allows, else copies. Its metadata names no version that the folder has and the tree has
+/// not (kIntegrity).
 std::vector<Exported> export_static(const ExportRequest& request, const Progress& progress);
 
 }  // namespace kiln::registry

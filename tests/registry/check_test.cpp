@@ -90,6 +90,25 @@ TEST_CASE("publish: a damaged blob of a variant is replaced when the same varian
   }
 }
 
+TEST_CASE("a dangling link in the place of index.json is refused, not an empty package") {
+  Sample sample;
+  fs::remove(sample.layout.index_path());
+  fs::create_symlink("gone.json", sample.layout.index_path());
+  CHECK(mentions(sample.problems(), "index.json: found a link"));
+  const auto refuses = [](const auto& step) {
+    try {
+      step();
+      FAIL("went past the link");
+    } catch (const Error& error) {
+      CHECK(error.code() == ErrorCode::kIntegrity);
+    }
+  };
+  refuses([&] { registry::list_registry(sample.registry); });
+  refuses([&] { registry::export_static({sample.registry, sample.folder / "out", ""}, kSilent); });
+  refuses([&] { registry::publish({sample.registry, {sample.folder / "built"}, {}}, kSilent); });
+  CHECK(fs::is_symlink(sample.layout.index_path()));
+}
+
 TEST_CASE("check: tags that lie are found") {
   Sample sample;
   const auto references = sample.layout.read();

@@ -344,6 +344,53 @@ class Signing(PublisherTest):
         self.kiln("registry", "check", "--registry", self.registry)
         self.assertEqual(self.locked(), self.index())
 
+    def check(self, **how):
+        self.kiln("registry", "check", "--registry", self.registry, **how)
+
+    def test_what_is_signed_and_no_longer_listed_is_damage(self):
+        self.kiln("registry", "publish", "--registry", self.registry, self.work / "built/next")
+        self.sign("--root", self.root)
+        index = self.registry / NAME / "index.json"
+        listed = index.read_bytes()
+        lost = f"which {index} does not list"
+        index.unlink()
+        self.check(code=INTEGRITY, says=[f"verify {NAME}@1: ", f"verify {NAME}@2: ", lost])
+        every = json.loads(listed)
+        every["manifests"] = [each for each in every["manifests"]
+                              if each["annotations"]["org.opencontainers.image.ref.name"] != "2"]
+        index.write_text(json.dumps(every))
+        self.check(code=INTEGRITY, says=[f"verify {NAME}@2: ", lost])
+        self.kiln("registry", "publish", "--registry", self.registry, self.work / "built/next")
+        self.check()
+        index.unlink()
+        index.symlink_to("gone.json")
+        self.check(code=INTEGRITY, says=f"open {index}: found a link")
+        self.kiln("registry", "publish", "--registry", self.registry, self.work / "built/one", code=INTEGRITY,
+                  says=f"open {index}: found a link")
+        self.assertTrue(index.is_symlink())
+
+    def test_a_folder_may_have_a_part_of_what_is_signed(self):
+        """It signed on top of a server that has the rest: packages, and versions of its own ones."""
+        for built in ("next", "acme"):
+            self.kiln("registry", "publish", "--registry", self.registry, self.work / "built" / built)
+        self.sign("--root", self.root)
+        url = OciServer(self).url
+        self.kiln("registry", "push", "--registry", self.registry, "--to", url)
+        self.registry = self.work / "theirs"
+        self.kiln("registry", "publish", "--registry", self.registry, self.work / "built/next")
+        self.sign("--root", self.root, "--onto", url)
+        self.check()
+        self.kiln("registry", "export-static", "--registry", self.registry, "--out", self.work / "www")
+        self.kiln("registry", "push", "--registry", self.registry, "--to", url)
+
+    def test_a_registry_that_lost_its_metadata_does_not_pass_as_unsigned(self):
+        self.sign("--root", self.root)
+        lost = self.registry / "kiln.tuf/index.json"
+        lost.rename(self.work / "kept")
+        self.check(code=INTEGRITY, says=f"{lost} is missing")
+        (self.work / "kept").rename(lost)
+        self.check()
+
     def locked(self):
         file = self.work / "kiln.lock"
         file.unlink(missing_ok=True)
@@ -443,6 +490,22 @@ class Elsewhere(PublisherTest):
     def signed_in_www(self):
         newest = max((self.work / "www/metadata").glob("*.targets.json"), key=lambda path: int(path.name.split(".")[0]))
         return sorted(json.loads(newest.read_text())["signed"]["targets"])
+
+    def test_an_export_of_a_version_that_is_signed_and_not_listed_is_refused(self):
+        self.kiln("registry", "publish", "--registry", self.registry, self.work / "built/next")
+        self.sign()
+        index = self.registry / NAME / "index.json"
+        listed = json.loads(index.read_text())
+        kept = [each for each in listed["manifests"]
+                if each["annotations"]["org.opencontainers.image.ref.name"].split("-")[0] == "1"]
+        index.write_text(json.dumps(listed | {"manifests": kept}))
+        self.kiln("registry", "export-static", "--registry", self.registry, "--out", self.work / "www", code=INTEGRITY,
+                  says=[f"verify {NAME}@2: signed is", "index.json does not list"])
+        self.assertFalse((self.work / "www/metadata").exists())
+        self.assertFalse((self.work / "www/v2/kiln.tuf").exists())
+        self.kiln("registry", "publish", "--registry", self.registry, self.work / "built/next")
+        self.export()
+        self.assertEqual(self.signed_in_www(), [f"{NAME}/1", f"{NAME}/2"])
 
     def test_each_document_is_what_python_tuf_would_sign(self):
         files = self.work / "www/metadata"

@@ -155,9 +155,12 @@ void read_trust(const fs::path& registry, SiteFacts& site) {
     for (VersionFacts& version : package.versions) {
       const std::optional<trust::SignedTarget> found =
           set.search(trust::target_name(package.name, version.version), is_taken);
-      const bool same = found && found->target.promise.sha256() == version.index.digest;
-      version.vouched = same ? SignedState::kSigned : SignedState::kOther;
+      version.vouched = SignedState::kNone;
       if (!found) continue;
+      const std::optional<Digest> signed_index = found->target.promise.sha256();
+      const bool same = signed_index == version.index.digest;
+      if (signed_index) version.vouched = same ? SignedState::kSigned : SignedState::kAnother;
+      if (signed_index && !same) version.gets = signed_index->str();
       version.keys.assign(found->by.ids.begin(), found->by.ids.end());
       version.threshold = found->by.threshold;
       if (const std::optional<std::string>& yanked = found->target.yanked) {
@@ -203,9 +206,9 @@ Words variants_of(const VersionFacts& facts) {
 }  // namespace
 
 const VersionFacts& PackageFacts::current() const {
-  const auto kept = std::find_if(versions.rbegin(), versions.rend(),
-                                 [](const VersionFacts& each) { return each.yanked.empty(); });
-  return kept == versions.rend() ? versions.back() : *kept;
+  const auto newest = std::find_if(versions.rbegin(), versions.rend(),
+                                   [](const VersionFacts& each) { return each.installs(); });
+  return newest == versions.rend() ? versions.back() : *newest;
 }
 
 std::vector<std::string> changes_between(const VersionFacts& before, const VersionFacts& after) {

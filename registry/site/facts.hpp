@@ -44,9 +44,10 @@ struct ErrorFacts {
 
 /// What the signed metadata says of a version.
 enum class SignedState {
-  kNobody,  ///< the registry is unsigned
-  kSigned,  ///< it is this index
-  kOther,   ///< it is another one, or none
+  kNobody,   ///< the registry is unsigned
+  kSigned,   ///< it is this index
+  kAnother,  ///< it is another index, which clients get
+  kNone,     ///< nothing: clients refuse it
 };
 
 struct VersionFacts {
@@ -60,6 +61,7 @@ struct VersionFacts {
   std::vector<StatementFacts> statements;
   std::vector<ErrorFacts> errors;
   SignedState vouched = SignedState::kNobody;
+  std::string gets;                   ///< of kAnother: the digest of what clients get
   std::vector<std::string> keys;      ///< ids of those that may sign for it; empty: unsigned
   std::uint64_t threshold = 0;        ///< how many of them must
   std::string attested;               ///< when, as its SBOM says: "2026-11-24T…"; may be empty
@@ -70,14 +72,14 @@ struct VersionFacts {
   std::vector<std::string> problems;  ///< what could not be read, and why
 
   /// Whether a client installs it that asks for it now.
-  bool installs() const { return yanked.empty() && vouched != SignedState::kOther; }
+  bool installs() const { return yanked.empty() && vouched != SignedState::kNone; }
 };
 
 struct PackageFacts {
   std::string name;
   std::vector<VersionFacts> versions;  ///< ascending, at least one
 
-  /// The newest that was not taken back; the newest where all were.
+  /// The newest that a client installs; the newest where it installs none.
   const VersionFacts& current() const;
 };
 

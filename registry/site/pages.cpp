@@ -111,6 +111,7 @@ Html index_entry(const PackageFacts& package) {
     html.add("<span class=\"tested\">tested on {}</span>", join(places));
   }
   if (!version.yanked.empty()) html.add("<span class=\"warning\">taken back</span>");
+  if (version.vouched == SignedState::kNone) html.add("<span class=\"warning\">not signed</span>");
   if (!version.advisories.empty()) html.add("<span class=\"warning\">has an advisory</span>");
   return std::move(html.add("</p></li>\n"));
 }
@@ -375,8 +376,12 @@ Html trust_section(const SiteFacts& site, const VersionFacts& version) {
         html.add("</dd><dt>Signed by</dt><dd><code>{}</code>", keys_text(version, 64));
       }
       break;
-    case SignedState::kOther:
-      html.add("<strong class=\"warning\">does not name this index</strong>: Kiln refuses it");
+    case SignedState::kAnother:
+      html.add("names another index, which clients get: <code>{}</code>; valid until {}",
+               version.gets, site.signed_until);
+      break;
+    case SignedState::kNone:
+      html.add("<strong class=\"warning\">does not name this version</strong>: Kiln refuses it");
       break;
   }
   html.add("</dd></dl>\n");
@@ -508,9 +513,15 @@ void add_notices(Html& html, const PackageFacts& package, const VersionFacts& ve
     if (!each.link.empty()) html.add(" <a href=\"{}\">Read more</a>", each.link);
     html.add("</p>\n");
   }
-  if (version.vouched == SignedState::kOther) {
+  if (version.vouched == SignedState::kAnother) {
     html.add(
-        "<p class=\"notice warning\">The signed metadata does not name this index: Kiln refuses "
+        "<p class=\"notice\">Another index of this version is signed: clients still get {}. What "
+        "this page shows is not signed yet.</p>\n",
+        version.gets);
+  }
+  if (version.vouched == SignedState::kNone) {
+    html.add(
+        "<p class=\"notice warning\">The signed metadata does not name this version: Kiln refuses "
         "it.</p>\n");
   }
   if (version.version != current.version) {

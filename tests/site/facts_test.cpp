@@ -151,10 +151,14 @@ TEST_CASE("site: what changed between versions") {
                                  "Oldest Kiln: 0.1.0 -> 0.2.0"});
 }
 
-TEST_CASE("site: a version taken back is not the current one") {
+TEST_CASE("site: a version taken back or not signed is not the current one") {
   PackageFacts package{"p", {{.version = 1}, {.version = 2}, {.version = 3}}};
   CHECK(package.current().version == 3);
   package.versions[2].yanked = "wrong";
+  CHECK(package.current().version == 2);
+  package.versions[1].vouched = SignedState::kNone;
+  CHECK(package.current().version == 1);
+  package.versions[1].vouched = SignedState::kAnother;  // clients get what was signed of it
   CHECK(package.current().version == 2);
   package.versions[0].yanked = package.versions[1].yanked = "wrong";
   CHECK(package.current().version == 3);

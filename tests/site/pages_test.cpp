@@ -107,7 +107,9 @@ TEST_CASE("pages: what Kiln does not install has no lines to install it") {
   CHECK_FALSE(is_offered());  // taken back
   version.yanked.clear();
   CHECK(is_offered());
-  version.vouched = SignedState::kOther;
+  version.vouched = SignedState::kAnother;
+  CHECK(is_offered());
+  version.vouched = SignedState::kNone;
   CHECK_FALSE(is_offered());
 }
 
@@ -166,8 +168,12 @@ TEST_CASE("pages: a policy forbids what is not the site's own") {
 TEST_CASE("pages: what the metadata says of an index is shown") {
   SiteFacts site = sample("word");
   VersionFacts& version = site.packages[0].versions[0];
-  version.vouched = SignedState::kOther;
-  CHECK(has(make_pages(site).at("packages/tiny-op/1.html"), "does not name this index"));
+  version.vouched = SignedState::kNone;
+  CHECK(has(make_pages(site).at("packages/tiny-op/1.html"), "does not name this version"));
+  CHECK(has(make_pages(site).at("index.html"), "not signed"));
+  version.vouched = SignedState::kAnother;
+  version.gets = "sha256:5";
+  CHECK(has(make_pages(site).at("packages/tiny-op/1.html"), "clients still get sha256:5"));
   version.vouched = SignedState::kNobody;
   CHECK(has(make_pages(site).at("packages/tiny-op/1.html"), "this registry is not signed"));
 }

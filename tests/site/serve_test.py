@@ -83,15 +83,11 @@ class Serve(unittest.TestCase):
         page = "/packages/tiny-op/1.html"
         self.assertIn(b"this registry is not signed", self.get(page)[1])
         self.assertIn(b"Nobody signed a statement", self.get(page)[1])
-        for key in ("root", "targets", "online", "release"):
-            self.registry_command("key", key)
-        self.registry_command("init", "--root-key", "root.pub", "--targets-key", "targets.pub", "--online-key",
-                              "online.pub", "--out", "root.json")
-        self.registry_command("sign", "root.json", "--key", "root")
+        signing = self.signing()
+        self.registry_command("key", "release")
         self.registry_command("attest", "tiny-op@1", "--registry", "registry", "--key", "release", "--records",
                               self.record(), "--source", "https://github.com/acme/kernels", "--commit", "0" * 40,
                               "--builder", "https://ci.example.org/<builder>")
-        signing = ("--registry", "registry", "--root", "root.json", "--key", "targets", "--key", "online")
         self.publish("acme")
         self.registry_command("sign", *signing)
         body = self.get(page)[1].decode()
@@ -112,8 +108,34 @@ class Serve(unittest.TestCase):
         self.registry_command("yank", "tiny-op@1", "--reason", "wrong <sums>", *signing)
         self.assertIn("took this version back: wrong &lt;sums&gt;", self.get(page)[1].decode())
         self.assertIn("taken back", self.get("/")[1].decode())
-        self.publish("two")  # another index: the signed one is not this one
-        self.assertIn("does not name this index", self.get(page)[1].decode())
+
+    def signing(self):
+        """Makes the keys and a root; what 'kiln registry sign' is given from then on."""
+        for key in ("root", "targets", "online"):
+            self.registry_command("key", key)
+        self.registry_command("init", "--root-key", "root.pub", "--targets-key", "targets.pub", "--online-key",
+                              "online.pub", "--out", "root.json")
+        self.registry_command("sign", "root.json", "--key", "root")
+        return ("--registry", "registry", "--root", "root.json", "--key", "targets", "--key", "online")
+
+    def test_what_is_signed_stays_on_offer_until_more_is_signed(self):
+        """Of a version that gained variants clients get what was signed; a version that was not signed they do not get."""
+        signing = self.signing()
+        self.registry_command("sign", *signing)
+        signed = json.loads((self.registry / "tiny-op/index.json").read_text())["manifests"][0]["digest"]
+        self.publish("two")
+        self.publish("next")
+        body = self.get("/packages/tiny-op/1.html")[1].decode()
+        for part in ("kiln install tiny-op@1", f"Another index of this version is signed: clients still get {signed}",
+                     f"names another index, which clients get: <code>{signed}</code>"):
+            self.assertIn(part, body)
+        self.assertNotIn("refuses it", body)
+        self.assertEqual(self.get("/packages/tiny-op/")[1].decode(), body)
+        body = self.get("/packages/tiny-op/2.html")[1].decode()
+        self.assertIn("does not name this version: Kiln refuses it", body)
+        self.assertNotIn("kiln install", body)
+        self.registry_command("sign", *signing)
+        self.assertIn("version 2", self.get("/packages/tiny-op/")[1].decode())
 
     def record(self):
         """Of the CPU variant, as its tests would write it."""

@@ -133,7 +133,7 @@ class Server::Site {
               ". Name another one with --port");
     }
     url_ = std::string("http://") + kHost + ":" + std::to_string(port_);
-    pages_ = make();  // it has the URL in it
+    refresh();  // the pages have the URL in them
     server_.set_payload_max_length(0);
     server_.set_pre_routing_handler(
         [this](const httplib::Request& asked, httplib::Response& response) {
@@ -192,7 +192,7 @@ class Server::Site {
     std::string name = path.substr(1);
     if (name.empty() || name.ends_with('/')) name += "index.html";
     const std::scoped_lock lock(mutex_);
-    if (stamps_of(request_.registry) != stamps_) pages_ = make();
+    refresh();
     const auto found = pages_.find(name);
     if (found == pages_.end()) {
       response.status = 404;
@@ -202,12 +202,16 @@ class Server::Site {
     response.set_content(found->second, type_of(name));
   }
 
-  Pages make() {
-    stamps_ = stamps_of(request_.registry);
+  /// Makes the pages anew where something was published or signed since. Where that throws, the
+  /// next request tries again.
+  void refresh() {
+    Stamps stamps = stamps_of(request_.registry);
+    if (!pages_.empty() && stamps == stamps_) return;
     SiteFacts site = gather_site(request_.registry, [](const std::string&) {});
     site.title = request_.title;
     site.url = url_;
-    return make_pages(site);
+    pages_ = make_pages(site);
+    stamps_ = std::move(stamps);
   }
 
   ServeRequest request_;

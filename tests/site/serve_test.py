@@ -137,6 +137,19 @@ class Serve(unittest.TestCase):
         self.registry_command("sign", *signing)
         self.assertIn("version 2", self.get("/packages/tiny-op/")[1].decode())
 
+    def test_a_page_of_before_is_not_served_once_the_registry_cannot_be_read(self):
+        signing = self.signing()
+        self.registry_command("sign", *signing)
+        self.assertEqual(self.get("/packages/tiny-op/")[0].status, 200)
+        self.registry_command("yank", "tiny-op@1", "--reason", "wrong sums", *signing)
+        metadata = self.registry / "kiln.tuf/index.json"
+        good = metadata.read_bytes()
+        metadata.write_bytes(b"{")
+        for _ in range(2):
+            self.assertEqual(self.get("/packages/tiny-op/")[0].status, 500)
+        metadata.write_bytes(good)
+        self.assertIn(b"took this version back: wrong sums", self.get("/packages/tiny-op/")[1])
+
     def record(self):
         """Of the CPU variant, as its tests would write it."""
         descriptor = json.loads((self.work / "one/cpu-x86-64-v3/config.json").read_text())

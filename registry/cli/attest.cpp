@@ -34,10 +34,17 @@ struct AttestWords {
   std::string supplier;
 };
 
-/// Nothing where no source is named. kUsage for what is half of one.
-std::optional<Origin> origin_of(const AttestWords& words) {
+std::vector<Pin> pins_of(const AttestWords& words) {
+  if (words.toolchains.empty()) return {};
+  return parse_pins(read_document(words.toolchains, kMaxDocumentBytes), words.toolchains.string());
+}
+
+/// Nothing where nothing of it is named. kUsage for what is a part of one.
+std::optional<Origin> origin_of(const AttestWords& words, const std::vector<Pin>& pins) {
   Origin origin = words.origin;
-  if (origin.source.empty() && origin.commit.empty()) return std::nullopt;
+  if ((origin.source + origin.commit + origin.builder + origin.invocation).empty()) {
+    return std::nullopt;
+  }
   const bool is_commit = (origin.commit.size() == 40 || origin.commit.size() == 64) &&
                          origin.commit.find_first_not_of("0123456789abcdef") == std::string::npos;
   if (origin.source.find("://") == std::string::npos || !is_commit || origin.builder.empty()) {
@@ -46,10 +53,7 @@ std::optional<Origin> origin_of(const AttestWords& words) {
                     ": provenance needs --source URL, --commit with the whole hash in lower case, "
                     "and --builder URI; nothing was signed");
   }
-  if (!words.toolchains.empty()) {
-    origin.pins =
-        parse_pins(read_document(words.toolchains, kMaxDocumentBytes), words.toolchains.string());
-  }
+  origin.pins = pins;
   return origin;
 }
 
@@ -132,12 +136,12 @@ int run_attest(const AttestWords& words, const RegistryCall& call) {
   AttestRequest request;
   request.registry = call.registry;
   request.versions = parse_package_versions(words.package, "attest");
-  request.origin = origin_of(words);
+  const std::vector<Pin> pins = pins_of(words);
+  request.origin = origin_of(words, pins);
   request.kinds = kinds_of(words, request.origin.has_value());
   request.records = words.records;
   request.keys = open_keys(words.keys);
-  request.sbom = {creation_time(), supplier_of(words),
-                  request.origin ? request.origin->pins : std::vector<Pin>()};
+  request.sbom = {creation_time(), supplier_of(words), pins};
   if (!words.onto.empty()) {
     request.onto = [&](const std::string& name, const Descriptor& index) {
       return attestations_at(words.onto, name, index);

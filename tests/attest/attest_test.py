@@ -136,11 +136,27 @@ class Signing(AttestTest):
         self.attest("--only", "provenance", code=USAGE, says="--source")
         self.attest("--only", "tests", code=USAGE, says="--records")
         self.attest("--source", "https://git.example/x", "--commit", "abc", code=USAGE, says="whole hash")
+        for words in (SOURCE[:2], SOURCE[2:4], SOURCE[4:], SOURCE[2:], ["--invocation", "https://ci.example/run/7"]):
+            self.attest(*words, code=USAGE, says="provenance needs --source URL")
+        self.attest("--toolchains", self.work / "no such file", code=NOT_FOUND)
         self.kiln("registry", "attest", f"{NAME}@7", "--registry", self.registry, "--key", self.private_key("release"),
                   code=NOT_FOUND)
         (self.work / "pins").write_text("not a pin\n")
         self.attest(*SOURCE, "--toolchains", self.work / "pins", code=INTEGRITY, says="not a pin")
         self.assertNotIn(self.list_tag(), self.tags())
+
+
+    def test_pins_stand_in_an_sbom_without_provenance(self):
+        pins = self.work / "pins"
+        pins.write_text(f"[zig]\nziglang==0.15.2 --hash=sha256:{'0' * 64}\n")
+        self.kiln("registry", "publish", "--registry", self.registry, self.work / "built/fleet")
+        self.kiln("registry", "attest", "fleet-op", "--registry", self.registry, "--key", self.private_key("release"),
+                  "--only", "sbom", "--toolchains", pins)
+        [bundle] = [each for each in (path.read_bytes() for path in (self.registry / "fleet-op/blobs/sha256").iterdir())
+                    if b"dsseEnvelope" in each[:2000] and each.startswith(b"{")]
+        document = json.loads(base64.b64decode(json.loads(bundle)["dsseEnvelope"]["payload"]))["predicate"]
+        tools = [each["name"] for each in document["packages"] if each["SPDXID"].startswith("SPDXRef-Tool-")]
+        self.assertEqual(tools, ["ziglang"])
 
 
 class Carrying(AttestTest):

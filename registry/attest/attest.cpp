@@ -2,6 +2,7 @@
 #include "registry/attest/attest.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "attest/statement.hpp"
 #include "base/join.hpp"
@@ -65,20 +66,21 @@ bool is_said(const std::vector<Said>& said, const Statement& statement, const Pr
   });
 }
 
+/// What is said of one version. make() writes nothing: a later statement, or one of another
+/// version, may be refused, and then nothing is signed.
 class Attesting {
  public:
-  Attesting(const AttestRequest& request, const Layout& layout, const WholeVersion& version)
+  Attesting(const AttestRequest& request, const Layout& layout, WholeVersion version)
       : request_(request),
         layout_(layout),
-        version_(version),
-        said_(said_about(layout, version.descriptor)) {
-    result_.name = version.index.name;
-    result_.version = version.index.version;
-    result_.index = version.descriptor;
+        version_(std::move(version)),
+        said_(said_about(layout, version_.descriptor)) {
+    result_.name = version_.index.name;
+    result_.version = version_.index.version;
+    result_.index = version_.descriptor;
   }
 
-  /// The layout's lock is held.
-  AttestedVersion run() {
+  void make() {
     if (request_.onto) {
       for (const attest::Attestation& each : request_.onto(result_.name, result_.index)) take(each);
     }
@@ -90,6 +92,11 @@ class Attesting {
           dump_json(predicate(word))};
       for (const PrivateKey& key : request_.keys) say(word, statement, key);
     }
+  }
+
+  /// After make(). The layout's lock is held.
+  AttestedVersion commit() {
+    for (const auto& [referrer, said] : taken_) hang_again(referrer, said);
     for (const auto& [made, bundle] : made_) hang(made, bundle);
     add_referrers(layout_, version_.descriptor, added_);
     return std::move(result_);
@@ -114,8 +121,12 @@ class Attesting {
     });
     if (!is_ours) return;
     said_.push_back({said.envelope, said.statement});
-    const Referrer referrer = parse_referrer(said.manifest, "referrer");
+    Referrer referrer = parse_referrer(said.manifest, "referrer");
     if (referrer.config.digest != Digest::of(kEmptyConfig)) return;  // another tool's
+    taken_.emplace_back(std::move(referrer), said);
+  }
+
+  void hang_again(const Referrer& referrer, const attest::Attestation& said) {
     layout_.write_blob(referrer.config, kEmptyConfig);
     layout_.write_blob(referrer.layers.front(), said.bundle);
     const Descriptor manifest{std::string(kMediaTypeManifest), Digest::of(said.manifest),
@@ -124,7 +135,6 @@ class Attesting {
     added_.push_back({manifest, std::string(attest::kMediaTypeBundle), ""});
   }
 
-  /// Writes nothing yet: a later statement may be refused, and then none is made.
   void say(const std::string& word, const Statement& statement, const PrivateKey& key) {
     const std::string id = word + " by " + trust::fingerprint(key.key());
     if (is_said(said_, statement, key)) {
@@ -167,9 +177,10 @@ class Attesting {
 
   const AttestRequest& request_;
   const Layout& layout_;
-  const WholeVersion& version_;
+  WholeVersion version_;
   std::vector<Said> said_;
-  std::vector<std::pair<MadeReferrer, std::string>> made_;  ///< with their bundles
+  std::vector<std::pair<Referrer, attest::Attestation>> taken_;  ///< from another place
+  std::vector<std::pair<MadeReferrer, std::string>> made_;       ///< with their bundles
   ReferrerList added_;
   AttestedVersion result_;
 };
@@ -199,12 +210,15 @@ std::vector<AttestedVersion> attest(const AttestRequest& request, const Progress
   tags();  // before the lock, which makes folders
   const Layout layout(request.registry / name);
   const FileLock held = layout.lock();
-  std::vector<AttestedVersion> results;
+  std::vector<Attesting> versions;
   for (const Tag& tag : tags()) {
-    const WholeVersion read = read_version(layout, name, tag);
+    versions.emplace_back(request, layout, read_version(layout, name, tag));
+    versions.back().make();
     progress("checked " + label(name, version_of_tag(tag.name)));
-    results.push_back(Attesting(request, layout, read).run());
   }
+  std::vector<AttestedVersion> results;
+  results.reserve(versions.size());
+  for (Attesting& each : versions) results.push_back(each.commit());
   return results;
 }
 

@@ -55,8 +55,8 @@ struct AttestedVersion {
 };
 
 /// Throws kTrust for an RSA key (other tools pad differently), kNotFound for a version that is not
-/// there and for tests without a record, and what the predicates throw. Each version's
-/// statements are committed together.
+/// there and for tests without a record, and what the predicates throw: nothing of any version is
+/// signed then. Each version's statements are committed together.
 std::vector<AttestedVersion> attest(const AttestRequest& request, const Progress& progress);
 
 }  // namespace kiln::registry

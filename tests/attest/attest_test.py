@@ -146,6 +146,15 @@ class Signing(AttestTest):
         self.assertNotIn(self.list_tag(), self.tags())
 
 
+    def test_all_versions_of_a_package_are_signed_or_none(self):
+        self.kiln("registry", "publish", "--registry", self.registry, self.work / "built/next")
+        before = (self.registry / NAME / "index.json").read_bytes()
+        words = ("registry", "attest", NAME, "--registry", self.registry, "--key", self.private_key("release"))
+        self.kiln(*words, "--records", self.record(), code=NOT_FOUND, says=[f"{NAME}@2: no record", "nothing was signed"])
+        self.assertEqual((self.registry / NAME / "index.json").read_bytes(), before)
+        done = self.kiln(*words)["versions"]
+        self.assertEqual([(each["version"], len(each["added"])) for each in done], [(1, 2), (2, 2)])
+
     def test_pins_stand_in_an_sbom_without_provenance(self):
         pins = self.work / "pins"
         pins.write_text(f"[zig]\nziglang==0.15.2 --hash=sha256:{'0' * 64}\n")

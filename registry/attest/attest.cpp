@@ -2,6 +2,7 @@
 #include "registry/attest/attest.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "attest/statement.hpp"
@@ -156,7 +157,11 @@ class Attesting {
 
   [[noreturn]] void fail_too_large(const std::string& word, std::size_t bytes) const {
     std::size_t files = 0;
-    for (const BuiltVariant& each : version_.variants) files += each.config.files.size();
+    std::set<Digest> shared;  // dev layers
+    for (const BuiltVariant& each : version_.variants) {
+      files += each.config.files.size();
+      if (shared.insert(each.documents.dev.digest).second) files += each.config.dev_files.size();
+    }
     std::vector<std::string> kinds = request_.kinds;
     std::erase(kinds, word);
     const std::string others = join(kinds, ",");

@@ -4,6 +4,7 @@
 #include <openssl/evp.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <set>
 #include <utility>
@@ -173,10 +174,48 @@ class Sbom {
   void add(const BuiltVariant& built) {
     const Config& config = built.config;
     const std::string id = spdx_id("Variant", config.variant);
+    const std::string license =
+        add_layer(id, config.name + " " + config.variant, config.variant, kNoAssertion,
+                  {built.layer, config, built.documents.layer, built.documents.unpacked_size,
+                   purl_of(config.name, built.variant.manifest.digest)});
+    if (license_ == kNoAssertion) license_ = license;
+    document_["relationships"].push_back(relation(kPackage, "CONTAINS", id));
+    if (built.documents.has_dev()) add_dev(id, license, built);
+    for (const auto& [compiler, version] : compilers_of(config)) {
+      add_runtime(id, compiler, version, config);
+      add_tools(id, compiler, config);
+    }
+  }
+
+  /// Of several variants that have the same one: once.
+  void add_dev(const std::string& variant, const std::string& license, const BuiltVariant& built) {
+    const Descriptor& layer = built.documents.dev;
+    const std::string name = "dev-" + layer.digest.hex().substr(0, 16);
+    const std::string id = spdx_id("Layer", name);
+    document_["relationships"].push_back(relation(variant, "CONTAINS", id));
+    if (!parts_.insert(id).second) return;
+    add_layer(id, built.config.name + " dev layer", name, license,
+              {built.dev, built.config.dev_part(), layer, built.documents.dev_unpacked_size,
+               purl_of(built.config.name, layer.digest)});
+  }
+
+  struct Layer {
+    std::filesystem::path path;
+    Config config;  ///< that lists its files
+    Descriptor descriptor;
+    std::uint64_t unpacked_size;
+    std::string purl;
+  };
+
+  /// An archive and its files; `license` where it has no package.json that gives one. Returns what
+  /// that gives.
+  std::string add_layer(const std::string& id, const std::string& title, const std::string& name,
+                        std::string license, const Layer& layer) {
+    const Config& config = layer.config;
     std::vector<std::string> sha1s;
     std::string schema;
-    read_layer(built.layer, config, built.documents.unpacked_size,
-               {"attest", label(config.name, config.version) + " " + config.variant,
+    read_layer(layer.path, config, layer.unpacked_size,
+               {"attest", label(config.name, config.version) + " " + name,
                 "nothing was signed. Publish it again"},
                [&](const ArchiveFile& file, const LayerContent& content) {
                  Sha1 sha1;
@@ -185,33 +224,30 @@ class Sbom {
                    if (file.path == "package.json") schema += piece;
                  });
                  sha1s.push_back(sha1.finish());
-                 add_file(id, config, file, sha1s.back());
+                 add_file(id, name, file, config.library, sha1s.back());
                });
-    const std::string license = license_in(schema);
-    if (license_ == kNoAssertion) license_ = license;
-    Json package = spdx_package(
-        {id, config.name + " " + config.variant, std::to_string(config.version), license,
-         organization(facts_.supplier), purl_of(config.name, built.variant.manifest.digest)});
+    if (!schema.empty()) license = license_in(schema);
+    Json package = spdx_package({id, title, std::to_string(config.version), license,
+                                 organization(facts_.supplier), layer.purl});
     package["filesAnalyzed"] = true;
-    package["packageFileName"] = config.variant + ".tar.zst";
-    package["checksums"] = Json::array({checksum("SHA256", built.documents.layer.digest.hex())});
+    package["packageFileName"] = name + ".tar.zst";
+    package["checksums"] = Json::array({checksum("SHA256", layer.descriptor.digest.hex())});
     std::ranges::sort(sha1s);
     Sha1 all;
     for (const std::string& each : sha1s) all.update(each);
     package["packageVerificationCode"] = {{"packageVerificationCodeValue", all.finish()}};
     package["licenseInfoFromFiles"] = Json::array({kNoAssertion});
     document_["packages"].push_back(std::move(package));
-    document_["relationships"].push_back(relation(kPackage, "CONTAINS", id));
-    for (const auto& [compiler, version] : compilers_of(config)) {
-      add_runtime(id, compiler, version, config);
-      add_tools(id, compiler, config);
-    }
+    return license;
   }
 
-  void add_file(const std::string& variant, const Config& config, const ArchiveFile& file,
-                const std::string& sha1) {
-    const std::string id = spdx_id("File", config.variant + "-" + file.path);
-    const bool is_library = file.path == config.library;
+  void add_file(const std::string& package, const std::string& layer, const ArchiveFile& file,
+                const std::string& library, const std::string& sha1) {
+    const std::string base = spdx_id("File", layer + "-" + file.path);
+    std::string id = base;
+    // Two paths may differ in what an id cannot have.
+    for (int n = 2; !parts_.insert(id).second; ++n) id = base + "-" + std::to_string(n);
+    const bool is_library = file.path == library || file.path.ends_with(".so");
     document_["files"].push_back(
         {{"SPDXID", id},
          {"fileName", "./" + file.path},
@@ -221,7 +257,7 @@ class Sbom {
          {"licenseConcluded", kNoAssertion},
          {"licenseInfoInFiles", Json::array({kNoAssertion})},
          {"copyrightText", kNoAssertion}});
-    document_["relationships"].push_back(relation(variant, "CONTAINS", id));
+    document_["relationships"].push_back(relation(package, "CONTAINS", id));
   }
 
   /// What a compiler puts of its own into what it makes.
@@ -262,7 +298,6 @@ class Sbom {
   }
 
   static std::string license_in(const std::string& schema) {
-    if (schema.empty()) return kNoAssertion;
     const Json json = parse_json(schema, "package.json");
     return JsonView(json, "package.json").string_or("license", kNoAssertion);
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sbom: an SPDX 2.3 document of a version: its variants, their files, the parts that compilers put
-// into them, and the pinned tools that made them. Each package has what NTIA's minimum elements
-// ask: supplier, name, version, an identifier (purl) and its relations. Under attest, next to
-// predicates. Reads each layer.
+// Sbom: an SPDX 2.3 document of a version: its variants and dev layers, their files, the parts that
+// compilers put into them, and the pinned tools that made them. Each package has what NTIA's
+// minimum elements ask: supplier, name, version, an identifier (purl) and its relations. Under
+// attest, next to predicates. Reads each layer.
 #pragma once
 
 #include <cstdint>

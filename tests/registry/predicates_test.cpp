@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <map>
+#include <set>
 
 #include "built_fixture.hpp"
 #include "documents/json.hpp"
@@ -122,6 +124,78 @@ TEST_CASE("an SBOM names every part of the toolchain, its supplier and its purl"
   const Json later = sbom(version, {1'900'000'000, "Acme", pins});
   CHECK(later["documentNamespace"] == document["documentNamespace"]);
   CHECK(std::string(document["documentNamespace"]).starts_with("urn:uuid:"));
+}
+
+TEST_CASE("an SBOM names every file of every layer, a dev layer that variants share once") {
+  const test::TemporaryFolder folder;
+  const auto built_with = [&](const std::string& name, const std::string& header) {
+    for (test::Built each : {test::cpu("x86-64-v3"), test::cuda("12.9", "sm_90a")}) {
+      each.header = header;
+      test::Tamper more;  // paths that differ in what an id cannot have
+      more.config = [](Config& config) {
+        for (const char* path : {"python/a-b.py", "python/a_b.py"}) {
+          config.dev_files.push_back({path, Digest::of(""), 0});
+        }
+      };
+      more.dev = [&](std::string& dev) {
+        dev = test::make_layer(
+            {{"include/x.hpp", header}, {"python/a-b.py", ""}, {"python/a_b.py", ""}});
+      };
+      test::write_built(folder / name, each, more);
+    }
+    return read_build_output(folder / name);
+  };
+  std::vector<BuiltVariant> built = built_with("built", "// a header\n");
+  // A variant that joined the version later may have another one.
+  built.push_back(built_with("later", "// another header\n").front());
+  built.back().config.variant = "later";
+  const WholeVersion version{{"tiny-op", 1, {}, {}}, {"", Digest::of("index"), 9}, built};
+  const Json document = sbom(version, {1'800'000'000, "Acme", {}});
+
+  std::map<std::string, std::string> files;  // SHA-256 by id
+  for (const Json& each : document["files"]) {
+    CHECK(files.emplace(each["SPDXID"], each["checksums"][1]["checksumValue"]).second);
+  }
+  std::map<std::string, std::vector<std::string>> contains;
+  for (const Json& each : document["relationships"]) {
+    if (each["relationshipType"] != "CONTAINS") continue;
+    contains[each["spdxElementId"]].push_back(each["relatedSpdxElement"]);
+  }
+  std::map<std::string, int> archives;  // by the digest of their bytes
+  for (const Json& each : document["packages"]) {
+    if (!each["filesAnalyzed"]) continue;
+    const std::string id = each["SPDXID"];
+    ++archives[each["checksums"][0]["checksumValue"]];
+    CHECK(std::string(each["packageVerificationCode"]["packageVerificationCodeValue"]).size() ==
+          40);
+    CHECK(contains.contains(id));
+  }
+  std::size_t listed = 0;
+  std::set<Digest> shared;
+  for (const BuiltVariant& each : built) {
+    CHECK(archives[each.documents.layer.digest.hex()] > 0);
+    CHECK(archives[each.documents.dev.digest.hex()] == 1);
+    listed += each.config.files.size();
+    if (shared.insert(each.documents.dev.digest).second) listed += each.config.dev_files.size();
+    // Every file of both layers is below the variant.
+    std::multiset<std::string> below;
+    std::vector<std::string> next = {"SPDXRef-Variant-" + each.config.variant};
+    std::ranges::replace(next.front(), '_', '-');  // which an id cannot have
+    while (!next.empty()) {
+      const std::string at = next.back();
+      next.pop_back();
+      for (const std::string& id : contains[at]) next.push_back(id);
+      if (files.contains(at)) below.insert(files[at]);
+    }
+    std::multiset<std::string> expected;
+    for (const auto& list : {each.config.files, each.config.dev_files}) {
+      for (const ArchiveFile& file : list) expected.insert(file.digest.hex());
+    }
+    CAPTURE(each.config.variant);
+    CHECK(below == expected);
+  }
+  CHECK(shared.size() == 2);
+  CHECK(files.size() == listed);
 }
 
 }  // namespace

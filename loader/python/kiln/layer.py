@@ -211,28 +211,29 @@ _operators: dict[str, int] = {}
 class Differentiable:
     """An op with gradients: called without the dispatcher in eager mode, by operators where somebody follows those.
 
-    A package derives from it and makes one object: its name, its inputs, and five methods. backward gives the gradients
-    of the first tensors that were kept of a call; input i gets number gradient_of[i] of them.
+    A package derives from it and makes one object: its name, its inputs, and what of the methods is not as here. backward
+    gives the gradients of the first tensors that were kept of a call; input i gets number gradient_of[i] of them.
     """
 
     name = ""  # of the operator, "layer_norm"
-    inputs = ""  # "x weight? residual?": tensors by name, "?" where one may be None
+    op = "forward"  # of the package
+    inputs = ""  # "x weight? residual?": the op's tensors by name, "?" where one may be None
     gradient_of: tuple[Optional[int], ...] = ()  # for each input; None: it has no gradient
 
     def forward(self, inputs: Tensors, key: str) -> list[Tensor]:
-        """The outputs, in memory of their own."""
-        raise NotImplementedError
+        """The outputs, in memory of their own. Here: of an op with one."""
+        return [source_of(key).call(inputs[0].device, self.op, dict(zip(self._names, inputs)))]
 
     def like(self, inputs: Tensors) -> list[Tensor]:
-        """Tensors as forward's outputs are, with anything in them."""
-        raise NotImplementedError
+        """Tensors as forward's outputs are, with anything in them. Here: one like the first input."""
+        return [torch.empty_like(inputs[0], memory_format=torch.contiguous_format)]
 
     def keep(self, inputs: Tensors, outputs: Sequence[Tensor]) -> list[Optional[Tensor]]:
         raise NotImplementedError
 
     def backward(self, grads: Tensors, kept: Tensors, wanted: Sequence[bool], key: str) -> list[Optional[Tensor]]:
-        """For each of `wanted` a gradient, or None; one of `grads` that is None is zero."""
-        raise NotImplementedError
+        """For each of `wanted` a gradient, or None; one of `grads` that is None is zero. Here: by PyTorch's operators."""
+        return [None if t is None else t.detach() for t in self.gradients_by_pytorch(grads, kept, wanted, key)]
 
     def by_pytorch(self, kept: Tensors, attributes: Mapping[str, Any]) -> list[Tensor]:
         """The outputs, of what was kept and by PyTorch's operators."""
@@ -259,6 +260,7 @@ class Differentiable:
         return [next(found) if want and t is not None else None for t, want in zip(own, wanted)]
 
     def __init__(self) -> None:
+        self._names = [word.rstrip("?") for word in self.inputs.split()]
         if not HAS_OPERATORS:
             return
         names = [f"Tensor{'?' * word.endswith('?')} {word.rstrip('?')}" for word in self.inputs.split()]

@@ -90,18 +90,8 @@ class _QuantizedMlp(layer.Differentiable):
     inputs = " ".join(each + "?" * (each in _OPTIONAL) for each in _NAMES)
     gradient_of = (0, *[None] * (len(_NAMES) - 2), 1)
 
-    def forward(self, inputs: layer.Tensors, key: str) -> list[Tensor]:
-        return [layer.source_of(key).call(inputs[0].device, "forward", dict(zip(_NAMES, inputs)))]
-
-    def like(self, inputs: layer.Tensors) -> list[Tensor]:
-        return [torch.empty_like(inputs[0])]
-
     def keep(self, inputs: layer.Tensors, outputs: Sequence[Tensor]) -> list[Optional[Tensor]]:
         return [inputs[0], inputs[-1], *inputs[1:-1]]
-
-    def backward(self, grads: layer.Tensors, kept: layer.Tensors, wanted: Sequence[bool],
-                 key: str) -> list[Optional[Tensor]]:
-        return [None if t is None else t.detach() for t in self.gradients_by_pytorch(grads, kept, wanted, key)]
 
     def backward_like(self, grads: layer.Tensors, kept: layer.Tensors, wanted: Sequence[bool]) -> layer.Tensors:
         return [None if t is None or not want else torch.empty_like(t) for t, want in zip(kept[:2], wanted)]

@@ -46,14 +46,7 @@ def _back(key: str) -> str:
 class _Rotate(layer.Differentiable):
     """x: [N, heads * head_dim]. Linear in x, which it does not keep."""
 
-    name, inputs, gradient_of = "rotary_embedding", "x positions cos sin", (0, None, None, None)
-
-    def forward(self, inputs: layer.Tensors, key: str) -> list[Tensor]:
-        names = ("x", "positions", "cos", "sin")
-        return [layer.source_of(key).call(inputs[0].device, "rotate", dict(zip(names, inputs)))]
-
-    def like(self, inputs: layer.Tensors) -> list[Tensor]:
-        return [torch.empty_like(inputs[0])]
+    name, op, inputs, gradient_of = "rotary_embedding", "rotate", "x positions cos sin", (0, None, None, None)
 
     def keep(self, inputs: layer.Tensors, outputs: Sequence[Tensor]) -> list[Optional[Tensor]]:
         return list(inputs[1:])

@@ -42,20 +42,9 @@ class _SwigluMoe(layer.Differentiable):
 
     name, inputs, gradient_of = "swiglu_moe", "x experts weights gate_up down", (0, None, 1, 2, 3)
 
-    def forward(self, inputs: layer.Tensors, key: str) -> list[Tensor]:
-        names = self.inputs.split()
-        return [layer.source_of(key).call(inputs[0].device, "forward", dict(zip(names, inputs)))]
-
-    def like(self, inputs: layer.Tensors) -> list[Tensor]:
-        return [torch.empty_like(inputs[0], memory_format=torch.contiguous_format)]
-
     def keep(self, inputs: layer.Tensors, outputs: Sequence[Tensor]) -> list[Optional[Tensor]]:
         x, experts, *others = inputs
         return [x, *others, experts]
-
-    def backward(self, grads: layer.Tensors, kept: layer.Tensors, wanted: Sequence[bool],
-                 key: str) -> list[Optional[Tensor]]:
-        return self.gradients_by_pytorch(grads, kept, wanted, key)
 
     def by_pytorch(self, kept: layer.Tensors, attributes: Mapping[str, Any]) -> list[Tensor]:
         x, weights, gate_up, down, experts = kept

@@ -94,9 +94,11 @@ int sign(SignWords& words, const RegistryCall& call) {
   request.only = {words.only.begin(), words.only.end()};
   if (!words.onto.empty()) request.onto = files_at(words.onto);
   const SignReport report = sign_registry(request);
+  Json waiting = Json::array();
+  for (const auto& each : report.waiting) waiting.push_back(each.first);
   Json document = {{"visible", report.is_visible},      {"root", report.root},
                    {"targets", report.targets},         {"timestamp", report.timestamp},
-                   {"changed", report.changed},         {"waiting", report.waiting},
+                   {"changed", report.changed},         {"waiting", waiting},
                    {"missing", json_of(report.missing)}};
   if (report.names) document["versions"] = *report.names;
   if (report.timestamp > 0) document["expires"] = trust::to_text(report.expires);
@@ -104,8 +106,9 @@ int sign(SignWords& words, const RegistryCall& call) {
   cli::print_json("registry-sign", std::move(document));
   cli::print("%s: %s\n", call.registry.c_str(), visible_text(report).c_str());
   for (const std::string& name : report.changed) cli::print("  signed %s\n", name.c_str());
-  for (const std::string& name : report.waiting)
-    cli::print("  not visible yet: %s\n", name.c_str());
+  for (const auto& [name, is_yank] : report.waiting) {
+    cli::print("  not visible yet: %s%s\n", name.c_str(), is_yank ? " (yank)" : "");
+  }
   print(report.missing);
   if (report.draft.empty()) return 0;
   cli::print(

@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -331,6 +332,24 @@ class Publishers(SignersTest):
         done = self.kiln(*yank, "--key", self.private("acme"), "--key", self.private("online"))
         self.assertEqual(done["changed"], [f"{ACME}/1"])
         self.install_of(ACME, self.registry, code=TRUST, says="it leaks")
+
+    def test_a_yank_or_an_advisory_that_waits_for_a_publisher_is_named(self):
+        self.appoint()
+        yank = ("registry", "yank", f"{NAME}@1", "--reason", "it leaks", "--registry", self.registry)
+        keys = ("--key", self.private("targets"), "--key", self.private("online"))
+        done = self.kiln(*yank, *keys)
+        self.assertEqual((done["changed"], done["waiting"], self.missing(done)), ([], [f"{NAME}/1"], {"acme": (0, 1)}))
+        said = subprocess.run([publisher_test.KILN_REGISTRY, *map(str, yank[1:] + keys)], capture_output=True, text=True,
+                              env=self.environment, check=True).stdout
+        self.assertIn(f"  not visible yet: {NAME}/1 (yank)\n", said)
+        done = self.kiln("registry", "advisory", "publish", "KA-1", "--text", "slow", "--refuse", "--package", NAME,
+                         "--registry", self.registry, *keys)
+        self.assertEqual((done["changed"], done["waiting"]), ([], ["kiln.advisories/KA-1", f"{NAME}/1"]))
+        self.assertEqual(self.sign(keys=("online",))["waiting"], ["kiln.advisories/KA-1", f"{NAME}/1"])  # until it is seen
+        self.install_of(NAME, self.registry)
+        done = self.sign(keys=("acme", "online"))
+        self.assertEqual((done["changed"], done["waiting"]), (["kiln.advisories/KA-1", f"{NAME}/1"], []))
+        self.install_of(NAME, self.registry, code=TRUST, says="it leaks")
 
     def test_other_keys_take_over_when_the_new_ones_have_signed(self):
         self.appoint()

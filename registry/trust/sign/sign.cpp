@@ -33,15 +33,20 @@ std::vector<Missing> missing_in(const Plan& plan, const Visible& outcome) {
   return missing;
 }
 
-std::vector<std::string> waiting_in(const Plan& plan, const Visible& outcome) {
-  std::vector<std::string> waiting;
+std::map<std::string, bool> waiting_in(const Plan& plan, const Visible& outcome) {
+  std::map<std::string, bool> waiting;
   for (const auto& [role, wished] : plan.wished) {
     const Json visible = outcome.seen.body_of(role);
     for (const Wished& each : wished) {
-      if (!has_target(visible, each)) waiting.push_back(each.name);
+      if (!has_target(visible, each)) waiting[each.name] = false;
     }
   }
-  std::ranges::sort(waiting);
+  for (const auto& [role, pending] : outcome.pending) {
+    if (role == "snapshot" || role == "timestamp") continue;
+    for (const auto& [name, is_yank] : changes_in(outcome.seen, pending.body())) {
+      waiting[name] = is_yank;
+    }
+  }
   return waiting;
 }
 

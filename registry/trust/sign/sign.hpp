@@ -61,7 +61,8 @@ struct SignReport {
   std::uint64_t timestamp = 0;       ///< and of the snapshot
   std::int64_t expires = 0;          ///< when the first of them expires, in seconds since 1970
   std::vector<std::string> changed;  ///< names that are new, or have another index or yank now
-  std::vector<std::string> waiting;  ///< names that clients see less of than the folder has
+  /// Names of which clients see less than the folder and the draft have; true: it is taken back.
+  std::map<std::string, bool> waiting;
   std::vector<Missing> missing;      ///< whose signatures the draft lacks
   std::filesystem::path draft;       ///< empty: nothing waits
   std::optional<std::size_t> names;  ///< how many clients see; nothing where only a part was read

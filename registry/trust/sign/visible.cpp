@@ -120,8 +120,15 @@ trust::TrustedSet checked_as_client(const TrustFiles& files, const Start& start,
   return set;
 }
 
-/// What a body says otherwise than clients have it now, from whatever role.
-void note_changes(const ClientMetadata& seen, const Json& body, std::vector<std::string>& changed) {
+/// Why a target was taken back, or null.
+Json yank_of(const Json& target) {
+  const auto custom = target.find("custom");
+  return custom == target.end() || !custom->contains("yanked") ? Json() : (*custom)["yanked"];
+}
+
+}  // namespace
+
+std::map<std::string, bool> changes_in(const ClientMetadata& seen, const Json& body) {
   std::map<std::string, Json> bodies;  // by role
   const auto before = [&](const std::string& name) -> const Json* {
     if (!seen.set()) return nullptr;
@@ -130,13 +137,14 @@ void note_changes(const ClientMetadata& seen, const Json& body, std::vector<std:
     const Json& was = bodies[from];
     return was.is_null() || !was["targets"].contains(name) ? nullptr : &was["targets"][name];
   };
+  std::map<std::string, bool> changes;
   for (const auto& [name, target] : body["targets"].items()) {
     const Json* const known = before(name);
-    if (known == nullptr || *known != target) changed.push_back(name);
+    if (known != nullptr && *known == target) continue;
+    changes[name] = yank_of(target) != (known == nullptr ? Json() : yank_of(*known));
   }
+  return changes;
 }
-
-}  // namespace
 
 Visible make_visible(const SignRequest& request, const Start& start, const Plan& plan) {
   Visible outcome{start.seen, false, {}, plan.pending, start.new_roots, false, plan.shown};
@@ -174,7 +182,7 @@ Visible make_visible(const SignRequest& request, const Start& start, const Plan&
   };
   for (const std::string& role : *ready) {
     const Json& body = plan.pending.at(role).body();
-    note_changes(start.seen, body, outcome.changed);
+    for (const auto& change : changes_in(start.seen, body)) outcome.changed.push_back(change.first);
     show(role, versions_in(body["targets"]));
   }
   for (const char* role : kNewest) show(role, 0);

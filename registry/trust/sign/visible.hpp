@@ -24,6 +24,10 @@ struct Visible {
   std::map<std::string, Shown> shown;
 };
 
+/// The names of which a body says otherwise than clients have them now, from whatever role; true:
+/// it is taken back.
+std::map<std::string, bool> changes_in(const ClientMetadata& seen, const Json& body);
+
 /// Throws kTrust for what no client would accept.
 Visible make_visible(const SignRequest& request, const Start& start, const Plan& plan);
 

@@ -638,7 +638,8 @@ class Remedies(World):
 
     @cures("registry/folder/check.cpp: kiln registry sign", "registry/folder/publish.cpp: kiln registry sign --registry …",
            "registry/trust/sign/plan.cpp: kiln registry list", "registry/trust/sign/plan.cpp: kiln registry rotate",
-           "registry/trust/sign/plan.cpp: kiln registry check", "registry/trust/draft.cpp: kiln registry sign")
+           "registry/trust/sign/plan.cpp: kiln registry check", "registry/trust/draft.cpp: kiln registry sign",
+           "registry/trust/sign/edits.cpp: kiln registry sign --registry … --key KEY")
     def test_a_signed_registry(self):
         self.sign()
         keys = f" --key {self.work}/keys/targets --key {self.work}/keys/online"
@@ -651,6 +652,12 @@ class Remedies(World):
         other = self.key("other")
         done = self.shell(f"kiln registry sign --key {other}" + keys, TRUST)
         self.assertIn("Leave it out, or name it in the next root: 'kiln registry rotate'", done.stderr)
+        self.shell("kiln registry sign" + keys)
+        self.publish("four/alpha")
+        self.shell(f"kiln registry sign --key {self.work}/keys/targets")
+        online = f"{self.work}/keys/online"
+        self.cured(f"kiln registry yank tiny-op@1 --reason x --key {online}", CONFLICT, "kiln registry sign .* --key KEY",
+                   {"KEY": online})
         self.shell("kiln registry sign" + keys)
         (self.project / "junk").write_text("kiln.registry-draft/1\njunk")
         self.cured("kiln registry sign --draft junk" + keys, TRUST, "kiln registry sign", more=keys, after=TRUST)

@@ -235,6 +235,50 @@ class Thresholds(SignersTest):
         self.assertEqual((done["waiting"], self.missing(done)), ([f"{ACME}/1"], {"targets": (1, 2)}))
         self.assertEqual(self.sign(keys=("second", "online"))["changed"], [f"{ACME}/1"])
 
+    def change(self, *words, keys, **how):
+        named = [word for key in keys for word in ("--key", self.private(key))]
+        return self.kiln("registry", *words, "--registry", self.registry, *named, **how)
+
+    CHANGES = (("yank", f"{NAME}@1", "--reason", "it leaks"),
+               ("advisory", "publish", "KA-1", "--text", "slow", "--package", NAME),
+               ("delegate", "acme", "--package", "b-*", "--role-key"))
+
+    def test_what_all_have_signed_is_not_thrown_away_for_another_change(self):
+        self.two_of_three()
+        self.sign("--root", self.root, keys=("targets", "second", "online"))
+        self.publish("acme")
+        self.sign(keys=("targets",))
+        self.assertEqual(self.missing(self.sign(keys=("second",))), {"snapshot": (0, 1), "timestamp": (0, 1)})
+        self.make_key("acme")
+        draft = self.draft().read_bytes()
+        for words in self.CHANGES:
+            with self.subTest(words):
+                words += (self.public("acme"),) if words[0] == "delegate" else ()
+                self.change(*words, keys=("targets", "online"), code=CONFLICT, says=[
+                    "targets 2 waits with every signature that it needs", "nothing was signed",
+                    f"kiln registry sign --registry {self.registry} --key KEY"])
+                self.assertEqual(self.draft().read_bytes(), draft)
+        # Who can sign it anew loses nothing.
+        done = self.change(*self.CHANGES[0], keys=("targets", "third", "online"))
+        self.assertEqual((done["changed"], done["waiting"]), ([f"{ACME}/1", f"{NAME}/1"], []))
+
+    def test_a_change_is_not_lost_in_a_draft_that_came_back(self):
+        self.two_of_three()
+        self.sign("--root", self.root)
+        sent = self.elsewhere()
+        self.review(sent, "second")
+        self.make_key("acme")
+        for draft, keys in ((self.draft().read_bytes(), ("targets", "online")), (None, ("targets", "second", "online"))):
+            if draft is None:
+                self.draft().unlink()
+            for words in self.CHANGES:
+                with self.subTest(words, own=draft is not None):
+                    words += (self.public("acme"),) if words[0] == "delegate" else ()
+                    self.change(*words, "--draft", sent, "--root", self.root, keys=keys, code=CONFLICT,
+                                says=["targets 1 waits with every signature that it needs", f" --draft {sent} --key KEY'"])
+                    self.assertEqual(self.draft().read_bytes() if draft else None, draft)
+        self.assertTrue(self.change("sign", "--draft", sent, keys=("online",))["visible"])
+
 
 class Publishers(SignersTest):
     def setUp(self):

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/quote.hpp"
+#include "base/shell_word.hpp"
 #include "documents/json.hpp"
 
 namespace kiln::registry {
@@ -59,12 +60,31 @@ void Edits::edit(const std::string& role, const std::function<void(Json&)>& chan
   Json body = found->second.body();
   change(body);
   if (body == found->second.body()) return;
+  if (is_finished_elsewhere(role) || was_signed_elsewhere(role)) fail_to_change(role);
   body["expires"] = trust::to_text(start_.now + kTargetsLast);
   found->second = Pending(std::move(body));
 }
 
 void Edits::renew(const std::string& role) {
   if (!pending_.contains(role)) pending_.emplace(role, Pending(next_body(role)));
+}
+
+bool Edits::was_signed_elsewhere(const std::string& role) const {
+  const Pending* const own = find_pending(role);
+  return own != nullptr && signers_.is_complete(role, *own) &&
+         !signers_.has_enough_of(request_.keys, role);
+}
+
+void Edits::fail_to_change(const std::string& role) const {
+  std::string drafts;
+  for (const auto& each : request_.drafts) drafts += " --draft " + shell_word(each.string());
+  fail_to_sign(ErrorCode::kConflict, request_.registry,
+               printable(role) + " " + std::to_string(find_pending(role)->version()) +
+                   " waits with every signature that it needs, and this change would take them "
+                   "away; nothing was signed. Make it visible first, with a key that says what is "
+                   "newest: 'kiln registry sign --registry " +
+                   shell_word(request_.registry.string()) + drafts + " --key KEY'" +
+                   "; or give it up: remove " + draft_path(request_.registry).string());
 }
 
 void Edits::take_returned(const std::string& role) {
@@ -84,11 +104,7 @@ void Edits::take_returned(const std::string& role) {
   }
   // Its signatures came from several places: they are not thrown away for one more version, which
   // the next signing takes up.
-  const Pending* const own = find_pending(role);
-  if (own != nullptr && signers_.is_complete(role, *own) &&
-      !signers_.has_enough_of(request_.keys, role)) {
-    finished_elsewhere_.insert(role);
-  }
+  if (was_signed_elsewhere(role)) finished_elsewhere_.insert(role);
 }
 
 void Edits::decide_targets() {

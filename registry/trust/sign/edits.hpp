@@ -33,7 +33,8 @@ class Edits {
   Json body_of(const std::string& role) const;
 
   /// Changes what a role will say; an edit that changes neither targets nor delegations makes no
-  /// new version. What clients see of it is verified first.
+  /// new version. What clients see of it is verified first. kConflict where that would take away
+  /// signatures that are all there, and that the keys here cannot make again.
   void edit(const std::string& role, const std::function<void(Json&)>& change);
   /// Sees to it that there is a new version.
   void renew(const std::string& role);
@@ -60,7 +61,12 @@ class Edits {
   /// The end: each of the request's keys has signed what it may.
   PendingRoles sign() &&;
 
+  /// Throws kConflict: what waits of a role has all its signatures, and a change would lose them.
+  [[noreturn]] void fail_to_change(const std::string& role) const;
+
  private:
+  /// Whether what waits has signatures enough, of more keys than are here.
+  bool was_signed_elsewhere(const std::string& role) const;
   Json next_body(const std::string& role);
 
   const SignRequest& request_;

@@ -86,7 +86,12 @@ void plan_targets(const SignRequest& request, const Start& start, Edits& edits) 
     if (request.publisher) appoint(body, *request.publisher, start.root);
     if (!request.dismissed.empty()) dismiss(body, request.dismissed);
   });
+  Json wished = edits.body_of("targets");
   edits.decide_targets();
+  const bool is_asked = request.publisher || !request.dismissed.empty();
+  if (is_asked && edits.body_of("targets")["delegations"] != wished["delegations"]) {
+    edits.fail_to_change("targets");  // the draft that came back says nothing of it
+  }
   if (request.publisher) check_names_of(request, *request.publisher, edits);
 }
 

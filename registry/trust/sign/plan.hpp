@@ -47,7 +47,8 @@ struct Plan {
 
 /// Throws kTrust for a key that may sign nothing, kNotFound for a version to yank that nobody has
 /// signed, kIntegrity for a version that is not what the folder calls it, and what delegations.hpp
-/// throws; kConflict where no role would be left to sign a name.
+/// throws; kConflict where no role would be left to sign a name, and for a change that would take
+/// away signatures that are all there.
 Plan plan_roles(const SignRequest& request, const Start& start);
 
 }  // namespace kiln::registry

@@ -629,6 +629,9 @@ class Housekeeping(SignersTest):
         self.sign("--root", self.root)
         self.publish("two")
         self.publish("acme")
+        before = (self.registry / "kiln.tuf/index.json").read_bytes()
+        self.sign("--only", ACME, "--only", "acmeop", code=NOT_FOUND, says=["no package \"acmeop\"", "kiln registry list"])
+        self.assertEqual((self.registry / "kiln.tuf/index.json").read_bytes(), before)
         self.assertEqual(self.sign("--only", ACME)["changed"], [f"{ACME}/1"])
         self.assertEqual(self.sign()["changed"], [f"{NAME}/1"])
 

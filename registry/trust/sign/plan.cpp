@@ -32,8 +32,15 @@ struct Tagged {
 };
 
 std::vector<Tagged> tagged_in(const fs::path& registry, const std::set<std::string>& only) {
+  const std::vector<std::string> packages = packages_of(registry);
+  for (const std::string& name : only) {
+    if (std::ranges::find(packages, name) != packages.end()) continue;
+    fail_to_sign(ErrorCode::kNotFound, registry,
+                 "there is no package " + quote(name) +
+                     "; nothing was signed. 'kiln registry list' says what is published");
+  }
   std::vector<Tagged> found;
-  for (const std::string& package : packages_of(registry)) {
+  for (const std::string& package : packages) {
     if (!only.empty() && !only.contains(package)) continue;
     for (const Tag& tag : Layout(registry / package).read()) {
       if (const int version = version_of_tag(tag.name); version != 0) {

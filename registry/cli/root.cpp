@@ -71,27 +71,31 @@ int run_root(RootWords& words) {
   words.keys.online = read_keys(words.online_keys);
   constexpr std::int64_t kDay = 24L * 60 * 60;
   const std::int64_t expires = std::time(nullptr) + words.days * kDay;
-  write_root(words.out, words.before.empty()
-                            ? first_root(words.keys, expires)
-                            : next_root(read_document(words.before, trust::kMaxRootBytes),
-                                        words.keys, expires));
+  const std::string root =
+      words.before.empty()
+          ? first_root(words.keys, expires)
+          : next_root(read_document(words.before, trust::kMaxRootBytes), words.keys, expires);
+  replace_file(words.out, root, 0644);
+  print_root(words.out, root);
   return 0;
 }
 
 }  // namespace
 
-void write_root(const fs::path& path, const std::string& bytes) {
-  const fs::path file = fs::absolute(path);
-  publish_bytes(file.parent_path(), file, bytes, 0644);
+void print_root(const fs::path& path, const std::string& bytes,
+                const std::vector<std::string>& changes) {
   const Signatures found = signatures_of(bytes);
-  cli::print_json("registry-root", {{"file", path.string()},
-                                    {"version", found.version},
-                                    {"signed", found.have},
-                                    {"needed", found.need},
-                                    {"missing", found.missing}});
+  Json document = {{"file", path.string()},
+                   {"version", found.version},
+                   {"signed", found.have},
+                   {"needed", found.need},
+                   {"missing", found.missing}};
+  if (!changes.empty()) document["changes"] = changes;
+  cli::print_json("registry-root", std::move(document));
   cli::print("root %llu: signed by %zu of %llu needed keys of its own\n",
              static_cast<unsigned long long>(found.version), found.have,
              static_cast<unsigned long long>(found.need));
+  for (const std::string& line : changes) cli::print("  %s\n", line.c_str());
   if (found.have < found.need) cli::print("  may sign: %s\n", join(found.missing).c_str());
 }
 

@@ -11,6 +11,7 @@
 #include "base/shell_word.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
+#include "loader/cli/frame/cancel.hpp"
 #include "loader/cli/frame/output.hpp"
 #include "registry/cli/root.hpp"
 #include "registry/cli/signing.hpp"
@@ -23,26 +24,24 @@
 #include "trust/repository_source.hpp"
 
 namespace kiln::registry {
-namespace {
 
-namespace fs = std::filesystem;
-
-/// What all three take.
-}  // namespace
-
-void takes_signing(RegistryCommand& command, SignWords& words) {
-  command.option("--onto", words.onto, "URL",
-                 "Sign on top of what the registry at this URL has, if it is ahead");
-  command.option("--draft", words.request.drafts, "FILE",
-                 "The registry's draft as it came back from another signer (repeatable)");
-  command.number("--days", words.request.days, 1, 3650,
-                 "How long 'this is the newest' holds; default 14");
+std::vector<cli::Option> takes_signing(RegistryCommand& command, SignWords& words) {
+  std::vector<cli::Option> of_registry = {
+      command.option("--onto", words.onto, "URL",
+                     "Sign on top of what the registry at this URL has, if it is ahead"),
+      command.option("--draft", words.request.drafts, "FILE",
+                     "The registry's draft as it came back from another signer (repeatable)"),
+      command.number("--days", words.request.days, 1, 3650,
+                     "How long 'this is the newest' holds; default 14")};
   command.option("--root", words.request.roots, "FILE",
-                 "A finished root to add; for a registry's draft, one that you know (repeatable)");
+                 "A finished root to add; of a draft, one that you know (repeatable)");
   command.takes_keys(words.keys);
+  return of_registry;
 }
 
 namespace {
+
+namespace fs = std::filesystem;
 
 /// The metadata that the registry at a URL has.
 TrustFiles files_at(const std::string& url) {
@@ -120,8 +119,8 @@ int sign(SignWords& words, const RegistryCall& call) {
 
 namespace {
 
-int review(const SignWords& words, const fs::path& draft) {
-  const Reviewed result = review_draft(draft, open_keys(words.keys), words.request.roots);
+int review(const SignWords& words, const fs::path& draft, const std::vector<PrivateKey>& keys) {
+  const Reviewed result = review_draft(draft, keys, words.request.roots);
   cli::print_json("registry-draft", {{"file", draft.string()},
                                      {"changes", result.changes},
                                      {"missing", json_of(result.missing)}});
@@ -132,15 +131,45 @@ int review(const SignWords& words, const fs::path& draft) {
   return 0;
 }
 
+int sign_root(const SignWords& words, const fs::path& file, const std::vector<PrivateKey>& keys) {
+  std::string bytes = read_document(file, trust::kMaxRootBytes);
+  std::string before;
+  for (const fs::path& root : words.request.roots) {
+    before = read_document(root, trust::kMaxRootBytes);
+  }
+  const std::vector<std::string> changes = changes_of_root(before, bytes);
+  if (!keys.empty()) {
+    bytes = add_signatures(bytes, keys);
+    replace_file(file, bytes, 0644);
+  }
+  print_root(file, bytes, changes);
+  return 0;
+}
+
+/// Others may sign the same file at once: from the read to the write it is this process's alone.
+std::vector<FileLock> lock_file(const fs::path& file, bool quiet) {
+  const fs::path itself = followed_to_write(file);
+  const fs::path registry = itself.parent_path().parent_path();
+  std::vector<FileLock> held;
+  if (itself == draft_path(registry)) {  // which sign_registry changes, too
+    held.push_back(trust_layout(registry).lock());
+    return held;
+  }
+  return lock_folders_of({itself}, cli::stop_on_signals(), [&] {
+    if (!quiet) cli::tell("waiting for another process that signs %s\n", file.c_str());
+  });
+}
+
 int run_sign(SignWords& words, const fs::path& file, const RegistryCall& call) {
   if (file.empty()) {
     if (call.registry.empty()) fail_without_registry(call);
     return sign(words, call);
   }
-  if (is_trust_draft(file)) return review(words, file);
-  write_root(file,
-             add_signatures(read_document(file, trust::kMaxRootBytes), open_keys(words.keys)));
-  return 0;
+  const bool is_draft = is_trust_draft(file);
+  const std::vector<PrivateKey> keys = open_keys(words.keys);
+  std::vector<FileLock> alone;
+  if (!keys.empty()) alone = lock_file(file, call.quiet);
+  return is_draft ? review(words, file, keys) : sign_root(words, file, keys);
 }
 
 struct Yanked {
@@ -180,11 +209,14 @@ int run_delegate(SignWords& words, PublisherWords& named, const RegistryCall& ca
 void sign_verb(RegistryCommand& command) {
   const auto words = std::make_shared<SignWords>();
   const auto file = std::make_shared<fs::path>();
-  command.option("file", *file, "FILE", "A draft: of a root, or of a registry");
+  cli::Option of_file =
+      command.option("file", *file, "FILE", "A draft: of a root, or of a registry");
   command.may_take_registry();
-  takes_signing(command, *words);
-  command.option("--only", words->only, "PACKAGE", "Look at this package alone (repeatable)");
-  command.example("1.root.json --key keys/root", "one more signature under a root");
+  for (const cli::Option& each : takes_signing(command, *words)) of_file.not_with(each);
+  of_file.not_with(
+      command.option("--only", words->only, "PACKAGE", "Look at this package alone (repeatable)"));
+  command.example("2.root.json --root 1.root.json", "what it changes");
+  command.example("2.root.json --key keys/root", "one more signature under a root");
   command.example(
       "--registry build/registry --root 1.root.json --key keys/targets --key keys/online", "");
   command.example("build/registry/kiln.tuf/draft --root 1.root.json --key keys/second",

@@ -18,8 +18,8 @@ struct SignWords {
   SignRequest request;  ///< with what is read as it is typed
 };
 
-/// --onto, --draft, --days, --root, --key.
-void takes_signing(RegistryCommand& command, SignWords& words);
+/// --root, --key; and --onto, --draft, --days, which it gives back: of a registry alone.
+std::vector<cli::Option> takes_signing(RegistryCommand& command, SignWords& words);
 
 /// Signs, and says what clients see of it and what waits.
 int sign(SignWords& words, const RegistryCall& call);

@@ -79,7 +79,7 @@ class Review {
       fail(ErrorCode::kTrust, file_,
            "none of the keys given may sign any of its documents; nothing was signed");
     }
-    if (any) write_draft(file_, draft_);
+    if (any) write_draft(followed_to_write(file_), draft_);
     return result;
   }
 

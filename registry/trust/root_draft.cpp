@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <utility>
 
+#include "base/join.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
 #include "trust/metadata.hpp"
@@ -102,6 +104,39 @@ std::string add_signatures(std::string_view root, const std::vector<PrivateKey>&
     document["signatures"] = std::move(kept);
   }
   return dump_json(document);
+}
+
+std::vector<std::string> changes_of_root(std::string_view before, std::string_view root) {
+  const trust::Root next = trust::parse<trust::Root>(root, kOrigin).document;
+  std::optional<trust::Root> was;
+  if (!before.empty()) was = trust::parse<trust::Root>(before, "--root").document;
+  if (was && was->version + 1 != next.version) {
+    throw Error(ErrorCode::kUsage, "look at root " + std::to_string(next.version) +
+                                       ": --root has version " + std::to_string(was->version) +
+                                       ", expected version " + std::to_string(next.version - 1) +
+                                       ", the one before it; nothing was signed. Give that one");
+  }
+  const std::string label = "root " + std::to_string(next.version);
+  const auto shown = [](const trust::Signers& signers) {
+    return std::to_string(signers.threshold) + " of keys " + join(signers.ids, " ");
+  };
+  std::vector<std::string> changes;
+  const auto note = [&](const char* role, trust::Signers trust::Root::*signers) {
+    const trust::Signers& is = next.*signers;
+    if (!was) {
+      changes.push_back(label + " has " + role + ": " + shown(is));
+    } else if ((*was).*signers != is) {
+      changes.push_back(label + " changes " + role + ": " + shown(is) + "; before " +
+                        shown((*was).*signers));
+    }
+  };
+  note("root", &trust::Root::root);
+  note("targets", &trust::Root::targets);
+  note("snapshot", &trust::Root::snapshot);
+  note("timestamp", &trust::Root::timestamp);
+  if (changes.empty()) changes.push_back(label + " changes no key");
+  changes.push_back(label + " holds until " + trust::to_text(next.expires));
+  return changes;
 }
 
 Signatures signatures_of(std::string_view root) {

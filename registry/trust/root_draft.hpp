@@ -35,6 +35,10 @@ std::string next_root(std::string_view root, const RootKeys& changed, std::int64
 /// The document signed by these keys too. Throws kTrust for another document.
 std::string add_signatures(std::string_view root, const std::vector<PrivateKey>& keys);
 
+/// A line for each role whose keys or threshold it changes, of every role where `before` is empty;
+/// and until when it holds. Throws kUsage unless `before` is the version before it.
+std::vector<std::string> changes_of_root(std::string_view before, std::string_view root);
+
 /// The signatures under a draft so far, by its own root keys. The keys of the version before must
 /// have signed it as well; whether they have is seen when it is put into a registry.
 struct Signatures {

@@ -210,6 +210,45 @@ class Waits(PublisherTest):
         self.wait_and_stop(self.registry / NAME / ".lock", KILN_REGISTRY, "publish", "--quiet", "--registry",
                            self.registry, self.work / "built/two")
 
+    def test_who_signs_a_file_waits_for_who_signs_it_too_and_loses_no_signature(self):
+        """A root; a registry's draft that was sent; and that draft where it lies."""
+        for name in ("other", "second"):
+            self.make_key(name)
+        both = self.work / "both.json"
+        self.kiln("registry", "init", "--threshold", 2, "--root-key", self.public("root"), "--root-key", self.public("other"),
+                  "--targets-threshold", 2, "--targets-key", self.public("targets"), "--targets-key", self.public("second"),
+                  "--online-key", self.public("online"), "--out", both)
+        self.meanwhile(both, "root", "other")
+        self.assertEqual(self.kiln("registry", "sign", both)["missing"], [])
+        self.sign("--root", both, keys=())
+        draft = self.registry / "kiln.tuf/draft"
+        sent = pathlib.Path(shutil.copy(draft, self.work / "sent"))
+        for file in (sent, draft):
+            self.meanwhile(file, "targets", "second", "--root", both)
+            self.assertEqual(self.kiln("registry", "sign", file, "--root", both)["missing"], [])
+
+    def meanwhile(self, file, first, second, *words):
+        """`first` signs while somebody else, who holds the file, adds what `second` has signed."""
+        other = shutil.copy(file, self.work / "copy")
+        self.kiln("registry", "sign", other, *words, "--key", self.private(second))
+        place = file.parent / ".lock" if file.name == "draft" else file.parent
+        descriptor = os.open(place, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        words = [KILN_REGISTRY, "sign", file, *words, "--key", self.private(first)]
+        with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                              env=self.environment) as run:
+            self.assertIn("waiting for", run.stderr.readline())
+            run.send_signal(signal.SIGINT)
+            run.stderr.read()
+        self.assertEqual(run.returncode, 130)
+        with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                              env=self.environment) as run:
+            self.assertIn("waiting for", run.stderr.readline())
+            os.replace(other, file)
+            os.close(descriptor)
+            self.assertEqual(run.stderr.read(), "")
+        self.assertEqual(run.returncode, OK)
+
 
 class Keys(PublisherTest):
     def test_each_type_signs_a_registry(self):
@@ -278,6 +317,55 @@ class Roots(PublisherTest):
         self.install(self.registry)
         self.kiln("registry", "init", "--root-key", self.public("root"), "--threshold", 2, "--targets-key",
                   self.public("targets"), "--online-key", self.public("online"), "--out", self.work / "x", code=USAGE)
+
+    def test_without_keys_a_root_is_shown_and_stays_as_it_is(self):
+        self.root.write_text(json.dumps(json.loads(self.root.read_bytes()), indent=1))  # as another tool may write it
+        before = self.root.read_bytes()
+        ids = {name: self.id_of(name) for name in ("root", "targets", "online")}
+        seen = self.kiln("registry", "sign", self.root)
+        until = json.loads(before)["signed"]["expires"]
+        self.assertEqual((seen["signed"], seen["changes"]), (1, [
+            f"root 1 has root: 1 of keys {ids['root']}", f"root 1 has targets: 1 of keys {ids['targets']}",
+            f"root 1 has snapshot: 1 of keys {ids['online']}", f"root 1 has timestamp: 1 of keys {ids['online']}",
+            f"root 1 holds until {until}"]))
+        self.assertEqual(self.root.read_bytes(), before)
+        self.sign("--root", self.root)
+        second = self.make_key("second")
+        after = self.rotate("--targets-key", self.public("targets"), "--targets-key", self.public("second"),
+                            "--targets-threshold", 2, signers=())
+        both = " ".join(sorted([ids["targets"], second]))
+        for keys in ((), ("--key", self.private("root"))):
+            seen = self.kiln("registry", "sign", after, "--root", self.root, *keys)
+            self.assertEqual(seen["changes"][:-1],
+                             [f"root 2 changes targets: 2 of keys {both}; before 1 of keys {ids['targets']}"])
+        third = self.rotate(before=after)
+        self.kiln("registry", "sign", third, "--root", self.root, code=USAGE, says="expected version 2, the one before it")
+        said = subprocess.run([KILN_REGISTRY, "sign", third, "--root", after], capture_output=True, text=True, check=True,
+                              env=self.environment).stdout
+        self.assertRegex(said, r"root 3: signed by 1 of 1 .*\n  root 3 changes no key\n  root 3 holds until ")
+
+    def test_what_a_link_leads_to_is_signed(self):
+        link, real = self.work / "link.json", self.work / "far/real.json"
+        real.parent.mkdir()
+        link.symlink_to("far/real.json")
+        self.kiln("registry", "init", "--root-key", self.public("root"), "--targets-key", self.public("targets"),
+                  "--online-key", self.public("online"), "--out", link)
+        self.kiln("registry", "sign", link, "--key", self.private("root"))
+        self.assertTrue(link.is_symlink())
+        self.assertEqual(len(json.loads(real.read_text())["signatures"]), 1)
+        self.sign("--root", real, keys=("online",))
+        sent = pathlib.Path(shutil.copy(self.registry / "kiln.tuf/draft", self.work / "far/sent"))
+        link = self.work / "sent"
+        link.symlink_to("far/sent")
+        self.kiln("registry", "sign", link, "--root", real, "--key", self.private("targets"))
+        self.assertTrue(link.is_symlink())
+        self.assertEqual(self.kiln("registry", "sign", sent, "--root", real)["missing"], [])
+
+    def test_what_a_file_does_not_take_is_refused(self):
+        self.sign("--root", self.root, keys=("targets",))
+        for file in (self.root, self.registry / "kiln.tuf/draft"):
+            for words in (("--onto", "https://example.org"), ("--only", NAME), ("--days", 3), ("--draft", "none")):
+                self.kiln("registry", "sign", file, *words, code=USAGE, says=words[0])
 
     def id_of(self, name):
         text = self.public(name).read_text()

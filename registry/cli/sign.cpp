@@ -95,12 +95,16 @@ int sign(SignWords& words, const RegistryCall& call) {
   const SignReport report = sign_registry(request);
   Json waiting = Json::array();
   for (const auto& each : report.waiting) waiting.push_back(each.first);
-  Json document = {{"visible", report.is_visible},      {"root", report.root},
-                   {"targets", report.targets},         {"timestamp", report.timestamp},
-                   {"changed", report.changed},         {"waiting", waiting},
-                   {"missing", json_of(report.missing)}};
-  if (report.names) document["versions"] = *report.names;
-  if (report.timestamp > 0) document["expires"] = trust::to_text(report.expires);
+  Json document = {
+      {"expires", report.timestamp > 0 ? Json(trust::to_text(report.expires)) : Json()},
+      {"versions", report.names ? Json(*report.names) : Json()},
+      {"visible", report.is_visible},
+      {"root", report.root},
+      {"targets", report.targets},
+      {"timestamp", report.timestamp},
+      {"changed", report.changed},
+      {"waiting", waiting},
+      {"missing", json_of(report.missing)}};
   if (!report.draft.empty()) document["draft"] = report.draft.string();
   cli::print_json("registry-sign", std::move(document));
   cli::print("%s: %s\n", call.registry.c_str(), visible_text(report).c_str());

@@ -53,13 +53,16 @@ class Documents(World):
         registry("init", "--root-key", self.work / "root.pub", "--targets-key", self.work / "targets.pub", "--online-key",
                  self.work / "online.pub", "--out", root)
         registry("sign", root, "--key", self.work / "root")
+        registry("sign", root)
+        registry("sign", "--root", root, *keys[:4])  # without the online key
         registry("attest", "tiny-op@2", "--registry", self.registry, "--key", self.work / "p256")
         registry("sign", "--root", root, *keys)
         registry("advisory", "publish", "KA-1", "--text", "slow", "--package", "tiny-op", *keys)
         registry("advisory", "list", "--registry", self.registry)
         registry("yank", "tiny-op@1", "--reason", "slow", *keys)
         registry(*one, self.built / "four/alpha")
-        registry("sign", "--registry", self.registry, "--key", self.work / "online")  # it waits for the other key
+        registry(*one, self.built / "acme")
+        registry("sign", "--only", "alpha", "--registry", self.registry, "--key", self.work / "online")  # it waits for the other key
         registry("sign", self.registry / "kiln.tuf/draft", "--root", root)
         registry("sign", *keys)
         registry("list", "--registry", self.registry)
@@ -73,17 +76,20 @@ class Documents(World):
 
         kiln("fly", code=USAGE)
         kiln("trust", "add", self.registry, "--unsigned")
+        kiln("trust", "list")
         kiln("trust", "remove", self.registry)
         kiln("trust", "add", self.registry, "--root", root)
         self.environment["KILN_UNSIGNED"] = ""
         kiln("trust", "require", self.registry, "--package", "tiny-*", "--key", self.work / "p256.pub")
         kiln("trust", "list")
+        kiln("info", "acme-op")
         for words in (["search"], ["info", "tiny-op"], ["resolve", "tiny-op@2", "--explain"], ["host"], ["login"],
                       ["login", "https://registry.example"], ["cache", "dir"], ["lock", "tiny-op@2"], ["outdated"], ["audit"]):
             kiln(*words)
         kiln("resolve", "tiny-op@2", "--variant", "cu12.9-sm_90a-x86_64", "--device", "cpu", code=NO_VARIANT)
         for words in (["add", "tiny-op"], ["update"], ["install", "tiny-op@2", "--device", "cpu"], ["path", "tiny-op@2"],
-                      ["list"], ["cache", "verify"], ["cache", "repair"], ["cache", "gc"],
+                      ["install", "acme-op@1", "--dev"], ["path", "acme-op@1", "--dev"], ["list"], ["cache", "verify"],
+                      ["cache", "repair"], ["cache", "gc"],
                       ["bundle", "create", "tiny-op@2", "-o", self.work / "b.tar"], ["bundle", "install", self.work / "b.tar"]):
             kiln(*words)
         self.environment |= {"KILN_OVERRIDE_SM": "9.0", "KILN_OVERRIDE_CUDA": "12.9"}

@@ -14,6 +14,7 @@ import unittest
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TESTS), str(TESTS / "publish")]  # clock, oci_server
+import documents  # noqa: E402
 
 KILN_REGISTRY, KILN, FIXTURE = (os.path.abspath(each) for each in sys.argv[1:4])
 OK, NO_VARIANT, USAGE, NOT_FOUND, NETWORK, INTEGRITY, TRUST, LOCK, CACHE, OFFLINE = 0, 3, 2, 4, 5, 6, 7, 8, 9, 10
@@ -51,7 +52,7 @@ class World(unittest.TestCase):
 
     def document(self, *words, **how):
         document = json.loads(self.kiln(*words, "--json", **how))
-        self.assertTrue(document["schema"].startswith("kiln."))
+        documents.check(document)
         return document
 
     def publish(self, *folders):

@@ -3,7 +3,7 @@
 // write_fixture FOLDER: synthetic build output for the tests that drive the real command.
 //   one/     tiny-op@1 for a CPU and two GPUs
 //   two/     two more variants of tiny-op@1
-//   acme/    acme-op@1 for a CPU
+//   acme/    acme-op@1 for a CPU, with a package.json of numbers, and a dev layer
 //   clash/   other bytes under an id of one/
 //   next/    tiny-op@2 for a CPU, with a package.json
 //   fleet/   fleet-op@1 for a CPU, for two GPUs, as PTX, and for a GPU with a library; fleet.json,
@@ -37,6 +37,18 @@ constexpr const char* kSchema =
   "attributes": [{"name": "mode", "type": "string", "values": ["fast", "slow"],
                   "default": "fast"}]}]})";
 
+constexpr const char* kNumbers =
+    R"({"name": "acme-op", "license": "Apache-2.0", "summary": "adds in place, for tests",
+ "ops": [{"name": "add", "doc": "y += alpha x, n times", "tensors": [
+  {"name": "x", "dtype": ["float32"], "shape": ["N"]},
+  {"name": "y", "dtype": "x", "shape": ["N"], "inout": true},
+  {"name": "out", "dtype": "x", "shape": ["N"], "output": true, "in_place": ["x"]}],
+  "attributes": [{"name": "alpha", "type": "float", "default": 1.5},
+                 {"name": "n", "type": "int", "default": -1}]},
+  {"name": "copy", "doc": "out = x", "tensors": [
+  {"name": "x", "dtype": "float32", "shape": ["N"]},
+  {"name": "out", "dtype": "x", "shape": ["N"], "output": true, "in_place": []}]}]})";
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -56,6 +68,8 @@ int main(int argc, char** argv) {
     write_built(folder / "two", cuda("12.9", "sm_80"));
     kiln::test::Built acme = cpu("x86-64-v3");
     acme.name = "acme-op";
+    acme.schema = kNumbers;
+    acme.header = "#pragma once\n";
     write_built(folder / "acme", acme);
     kiln::test::Built clash = cpu("x86-64-v3");
     clash.library = "other bytes";

@@ -92,6 +92,10 @@ class Verbs(World):
         self.assertEqual((kernel["version"], kernel["newest"]), (1, 2))
         self.kiln("outdated", "--registry", "x", code=USAGE)
         self.kiln("outdated", "nosuch", code=NOT_FOUND, says="has no such kernel; name one of tiny-op")
+        for words in (["outdated"], ["audit"]):  # what was named is there, whatever its name
+            self.kiln(*words, "--lock", "kiln.lock", code=LOCK, says="kiln.lock")
+        self.kiln("lock", "--requirements", "kiln.json", code=USAGE, says="read requirements kiln.json")
+        self.kiln("add", "tiny-op", "--requirements", "kiln.json", code=USAGE, says="read requirements kiln.json")
         for words in (["list"], ["outdated"], ["cache", "gc"], ["cache", "repair"], ["cache", "verify"], ["uninstall", "tiny-op"]):
             self.kiln(*words, "--cache", self.work / "mistyped", code=NOT_FOUND, says=f"{self.work}/mistyped")
 

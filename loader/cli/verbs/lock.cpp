@@ -49,9 +49,11 @@ std::string subject_of(const fs::path& file) {
   return "requirements " + file.string();
 }
 
-/// Whether --requirements is its default and there is no such file: the project states nothing.
-bool states_nothing(const Project& project) {
-  return project.requirements == Project().requirements && !stands(project.requirements);
+/// Where the project states its kernels; empty: nowhere.
+fs::path stated_in(const Project& project) {
+  constexpr const char* kUsual = "kiln.json";
+  if (!project.requirements.empty()) return project.requirements;
+  return stands(kUsual) ? kUsual : "";
 }
 
 /// What is to be in the lock file: each kernel and its version. Kernels that are named join those
@@ -65,7 +67,7 @@ struct Wanted {
 Wanted wanted_kernels(const Locking& locking, const Options& options, const Lockfile& before) {
   Wanted wanted;
   if (!options.specs.empty()) {
-    if (locking.project.requirements != Project().requirements) {
+    if (!locking.project.requirements.empty()) {
       throw Error(ErrorCode::kUsage,
                   "lock: packages and --requirements are given, expected one of them");
     }
@@ -140,8 +142,9 @@ void takes_project(Command& command, Project& project) {
 }
 
 std::optional<Requirements> requirements_of(const Project& project) {
-  if (states_nothing(project)) return std::nullopt;
-  return parse_requirements(read_stated(project.requirements), subject_of(project.requirements));
+  const fs::path file = stated_in(project);
+  if (file.empty()) return std::nullopt;
+  return parse_requirements(read_stated(file), subject_of(file));
 }
 
 std::string registry_of(const Options& options, const std::string& stated, const Lockfile& before,
@@ -178,7 +181,7 @@ LockfileUpdate change_lockfile(const Project& project, const Options& options,
   edit.change = change;
   edit.replace = force;
   edit.write = !project.check;
-  if (!states_nothing(project)) edit.beside = {project.requirements};
+  if (const fs::path file = stated_in(project); !file.empty()) edit.beside = {file};
   edit.stop = options.request.stop;
   edit.on_wait = [&] {
     if (!options.quiet) {
@@ -189,11 +192,12 @@ LockfileUpdate change_lockfile(const Project& project, const Options& options,
 }
 
 void change_requirements(const Project& project, const std::map<std::string, int>& versions) {
-  if (project.check || states_nothing(project)) return;
-  const std::string before = read_stated(project.requirements);
-  const std::string after = edit_requirements(before, subject_of(project.requirements), versions);
+  const fs::path file = stated_in(project);
+  if (project.check || file.empty()) return;
+  const std::string before = read_stated(file);
+  const std::string after = edit_requirements(before, subject_of(file), versions);
   if (after == before) return;
-  replace_file(project.requirements, after, 0664);  // the user's to edit and to commit
+  replace_file(file, after, 0664);  // the user's to edit and to commit
 }
 
 int print_change(const Project& project, const LockfileUpdate& update, const std::string& kind,

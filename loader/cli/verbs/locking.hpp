@@ -17,8 +17,8 @@ namespace kiln::cli {
 /// Where a project has its kernels, as the command line says it.
 struct Project {
   std::string lock = "kiln.lock";
-  std::string requirements = "kiln.json";
-  bool check = false;  ///< write nothing; kLock if something would change
+  std::string requirements;  ///< empty: kiln.json, where there is one
+  bool check = false;        ///< write nothing; kLock if something would change
   /// How old a version must be to count as the newest, "7 days"; empty: as the settings say.
   std::string newest_after;
 };

@@ -118,9 +118,9 @@ std::string note_of(const Standing& kernel) {
   return join(notes, "; ");
 }
 
-int run_outdated(const Project& project, const Options& options) {
-  std::filesystem::path file = project.lock;
-  if (file == Project().lock && !stands(file)) file = load_settings().lock;
+int run_outdated(const std::string& lock, const Options& options) {
+  std::filesystem::path file = lock.empty() ? Project().lock : lock;
+  if (lock.empty() && !stands(file)) file = load_settings().lock;
   std::vector<Standing> kernels = file.empty() ? cached_kernels(options) : locked_kernels(file);
   const std::string where = file.empty() ? options.existing_cache().root().string() : file.string();
   for (const Spec& spec : options.specs) {
@@ -185,12 +185,11 @@ void outdated(KernelCommand& command) {
   command.takes_packages();
   command.takes_offline();
   command.takes_cache();
-  const auto project = std::make_shared<Project>();
-  command.option("--lock", project->lock, "FILE",
-                 "The lock file; default kiln.lock, else $KILN_LOCK");
+  const auto lock = std::make_shared<std::string>();
+  command.option("--lock", *lock, "FILE", "The lock file; default kiln.lock, else $KILN_LOCK");
   command.example("", "kiln.lock's kernels; without one, what is installed");
   command.example("geglu-mlp", "this one");
-  command.runs([project](const Options& options) { return run_outdated(*project, options); });
+  command.runs([lock](const Options& options) { return run_outdated(*lock, options); });
 }
 
 }  // namespace kiln::cli

@@ -9,6 +9,7 @@
 
 #include "base/join.hpp"
 #include "base/number.hpp"
+#include "base/percent_encoded.hpp"
 #include "base/quote.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
@@ -102,18 +103,6 @@ Answer referrers(const Layout& layout, const std::string& reference) {
     }
   }
   return {200, std::string(kMediaTypeIndex), serialize_referrers({})};
-}
-
-std::string percent_encoded(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (is_word({&c, 1}, "._-~")) {
-      out += c;
-    } else {
-      out += hex_of({&c, 1}, "%");
-    }
-  }
-  return out;
 }
 
 /// `names`, all or a page of them, as the member `member`, next to those of `json`.

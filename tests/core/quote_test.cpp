@@ -5,8 +5,10 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdio>
 #include <string>
 
+#include "base/percent_encoded.hpp"
 #include "base/shell_word.hpp"
 #include "output_of.hpp"
 
@@ -72,6 +74,30 @@ TEST_CASE("printable: any byte in any place gives text that is printable itself"
       CHECK(shown.back() == 'z');
     }
   }
+}
+
+TEST_CASE("percent-encoded: what RFC 3986 reserves for nothing stays") {
+  const std::string plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
+  std::size_t kept = 0;
+  for (int byte = 0; byte < 256; ++byte) {
+    const std::string one(1, static_cast<char>(byte));
+    const bool stays = plain.find(one) != std::string::npos;
+    kept += stays ? 1 : 0;
+    char hex[4];
+    std::snprintf(hex, sizeof hex, "%%%02X", static_cast<unsigned>(byte));
+    CHECK(percent_encoded(one) == (stays ? one : hex));
+  }
+  CHECK(kept == plain.size());
+  struct Row {
+    std::string text;
+    const char* encoded;
+  };
+  const Row rows[] = {{"", ""},
+                      {"repository:acme/op:pull", "repository%3Aacme%2Fop%3Apull"},
+                      {"a b+c&d=e%", "a%20b%2Bc%26d%3De%25"},
+                      {"../x/\u00fc", "..%2Fx%2F%C3%BC"},
+                      {std::string("\0\n\x7f\xff", 4), "%00%0A%7F%FF"}};
+  for (const Row& row : rows) CHECK(percent_encoded(row.text) == row.encoded);
 }
 
 TEST_CASE("shell word: a shell reads back the very text, and does not act on it") {

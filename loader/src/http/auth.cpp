@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/auth.hpp"
 
-#include <curl/curl.h>
-
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "base/base64.hpp"
 #include "base/join.hpp"
+#include "base/percent_encoded.hpp"
 #include "base/quote.hpp"
 #include "documents/json.hpp"
 #include "http/refusal.hpp"
@@ -32,13 +30,6 @@ std::string words_of(const Login& login) {
   if (login.credentials) return "with the login of " + login.credentials->origin;
   return "without a login (" +
          (login.notes.empty() ? "no file of logins is set" : join(login.notes)) + ")";
-}
-
-std::string escape(const std::string& text) {
-  const std::unique_ptr<char, decltype(&curl_free)> escaped(
-      curl_easy_escape(nullptr, text.data(), static_cast<int>(text.size())), &curl_free);
-  if (!escaped) throw Error(ErrorCode::kInternal, "escape a login: out of memory");
-  return escaped.get();
 }
 
 /// A header's value: one word of printable ASCII, so that no token can write a header of its own.
@@ -181,7 +172,7 @@ Authorizer::Known Authorizer::bearer(const Asked& asked, const Challenge& challe
 
   std::string fields;
   const auto add = [&](std::string_view name, const std::string& value) {
-    fields += (fields.empty() ? "" : "&") + std::string(name) + "=" + escape(value);
+    fields += (fields.empty() ? "" : "&") + std::string(name) + "=" + percent_encoded(value);
   };
   HttpRequest request{realm};
   if (login.credentials && login.credentials->identity_token) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trust/metadata_folder.hpp"
 
+#include "base/percent_encoded.hpp"
 #include "base/posix.hpp"
 #include "base/quote.hpp"
 #include "kiln/error.hpp"
@@ -12,18 +13,7 @@ namespace fs = std::filesystem;
 
 std::string file_name(std::string_view role) {
   constexpr std::size_t kMost = 200;  // with a version in front and ".json" behind below 255
-  constexpr std::string_view kPlain =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~";
-  constexpr std::string_view kDigits = "0123456789ABCDEF";
-  std::string name;
-  for (const char c : role) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (kPlain.find(c) != std::string_view::npos) {
-      name += c;
-    } else {
-      name += {'%', kDigits[byte / 16], kDigits[byte % 16]};
-    }
-  }
+  std::string name = percent_encoded(role);
   if (name.size() <= kMost) return name;
   throw Error(ErrorCode::kTrust, "name the file of role " + quote(role) + ": it has " +
                                      std::to_string(name.size()) +

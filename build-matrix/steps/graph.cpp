@@ -26,12 +26,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string object_name(std::string source) {
-  if (source.starts_with("../")) source.erase(0, 3);
-  std::ranges::replace(source, '/', '_');
-  return source + ".o";
-}
-
 void append(std::vector<std::string>& words, std::initializer_list<std::string> more) {
   words.insert(words.end(), more);
 }
@@ -123,8 +117,8 @@ class PackageGraph {
 
   fs::path compile_owned(const fs::path& source, const Owner& owner, const std::string& folder,
                          const std::vector<std::string>& flags) {
-    const fs::path object = build_.places.work() / owner.name / folder /
-                            object_name(source.lexically_relative(owner.folder).string());
+    fs::path object = build_.places.work() / owner.name / folder / owner.place_of(source);
+    object += ".o";
     return compile(source, object, flags, owner);
   }
 
@@ -132,7 +126,6 @@ class PackageGraph {
   // of ours is read where the compiler's own headers name theirs.
   fs::path compile(const fs::path& source, const fs::path& object,
                    const std::vector<std::string>& flags, const Owner& owner) {
-    if (build_.steps.outputs.contains(object)) return object;
     std::vector<std::string> command = {build_.toolchain.zig.string(), "c++"};
     std::ranges::copy(flags, std::back_inserter(command));
     command.push_back("-Werror=date-time");

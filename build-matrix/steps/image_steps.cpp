@@ -26,12 +26,16 @@ struct ImagePlace {
 ImagePlace place_of(PackageBuild& build, const VariantPlan& plan, const ImagePlan& image) {
   std::string built_for = "cu" + to_string(*plan.toolkit) + "-" + to_string(image.code);
   for (const std::string& name : plan.headers) built_for += "-" + name;
-  const std::string& owner =
-      image.is_triton() ? build.job.package.name
-                        : build.files.owner_of_image(build.files.path_of(image.source)).name;
   const bool ptx = image.code.kind == DeviceCode::Kind::kPtx;
-  return {built_for, build.places.work() / owner / "device" / built_for /
-                         (image.stem + (ptx ? ".ptx" : ".cubin"))};
+  fs::path name = image.stem + (ptx ? ".ptx" : ".cubin");
+  std::string owner_name = build.job.package.name;
+  if (!image.is_triton()) {
+    const fs::path source = build.files.path_of(image.source);
+    const Owner& owner = build.files.owner_of_image(source);
+    name = owner.place_of(source).replace_filename(name);
+    owner_name = owner.name;
+  }
+  return {built_for, build.places.work() / owner_name / "device" / built_for / name};
 }
 
 void add_triton_image(PackageBuild& build, const VariantPlan& plan, const ImagePlan& image,
@@ -134,7 +138,6 @@ std::vector<fs::path> add_images(PackageBuild& build, const VariantPlan& plan) {
     images.push_back(place.image);
     logs.push_back(place.beside(".ptxas.txt"));
     command.push_back(place.image.string());
-    if (build.steps.outputs.contains(place.image)) continue;
     if (planned.is_triton()) {
       add_triton_image(build, plan, planned, place);
     } else {

@@ -24,6 +24,14 @@ std::vector<fs::path> headers_of(const fs::path& folder) {
 
 }  // namespace
 
+fs::path Owner::place_of(const fs::path& source) const {
+  fs::path place;
+  for (const fs::path& part : source.lexically_relative(folder)) {
+    place /= part == ".." ? ".beside" : part;  // no source lies in a hidden folder
+  }
+  return place;
+}
+
 PackageFiles::PackageFiles(const Job& job, const Places& places, Sources& sources)
     : job_(job),
       places_(places),

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "build-matrix/steps/step.hpp"
 
+#include <utility>
+
 #include "base/quote.hpp"
+#include "kiln/error.hpp"
 
 namespace kiln::build {
 
@@ -10,7 +13,17 @@ std::string made(const std::string& name) {
 }
 
 void StepList::add(Step step) {
-  for (const std::string& name : step.outputs) outputs.insert(step.folder / name);
+  for (const std::string& name : step.outputs) {
+    const auto [maker, is_new] = makers_.emplace(step.folder / name, list.size());
+    if (is_new) continue;
+    const Step& other = list[maker->second];
+    if (other == step) return;
+    throw Error(ErrorCode::kBuild, "build: " + maker->first.string() + " would be made twice, as " +
+                                       other.what + " and as " + step.what +
+                                       ", of other files or by another command. Build their "
+                                       "packages one after the other, each with an --out of its "
+                                       "own");
+  }
   list.push_back(std::move(step));
 }
 

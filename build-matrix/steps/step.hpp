@@ -5,7 +5,7 @@
 #pragma once
 
 #include <filesystem>
-#include <set>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,9 +20,9 @@ inline constexpr std::string_view kOut = "\n{out}\n";
 std::string made(const std::string& name);
 
 struct Step {
-  std::string kind;                  ///< "compile"
-  std::string what;                  ///< "geglu-mlp/host/cpu-x86-64-v3/csrc_cpu_gemm.cpp.o"
-  std::vector<std::string> command;  ///< its program's path comes first; no shell reads it
+  std::string kind;                           ///< "compile"
+  std::string what;                           ///< "geglu-mlp/host/x86-64-v3/csrc/cpu_gemm.cpp.o"
+  std::vector<std::string> command;           ///< its program's path comes first; no shell reads it
   std::vector<std::string> environment = {};  ///< "NAME=value": all that it gets, and TMPDIR
   std::string tool;  ///< digest of the program, and of what comes with it and is read unasked
   std::filesystem::path tool_folder = {};  ///< below it lies what comes with the program
@@ -35,14 +35,19 @@ struct Step {
   std::vector<std::string> outputs;      ///< their names there; the last one is put there last
   std::vector<std::string> absent = {};  ///< names that must not be there
   std::filesystem::path stamp;           ///< says what the outputs were made of
+  bool operator==(const Step&) const = default;
 };
 
-/// The steps of a build so far, and what they make.
+/// The steps of a build so far.
 struct StepList {
   std::vector<Step> list;
-  std::set<std::filesystem::path> outputs;
 
+  /// One that is there already is not there twice. Throws Error(kBuild) where another one makes the
+  /// same file.
   void add(Step step);
+
+ private:
+  std::map<std::filesystem::path, std::size_t> makers_;  // by what they make: places in the list
 };
 
 /// A file that a compiler may leave in kOut: what it read, as make has it. Each must be an input,

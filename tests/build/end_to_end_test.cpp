@@ -142,7 +142,7 @@ TEST_CASE("build: both CPU architectures carry the same machine code") {
   CHECK(to_string(workshop().config("cu11.8-compute_80-x86_64").needs.device_code.at(0)) ==
         "compute_80");
   const std::string image =
-      read_file(workshop().out() / ".work/scale/device/cu12.9-sm_90a/smxx_scale.cubin");
+      read_file(workshop().out() / ".work/scale/device/cu12.9-sm_90a/csrc/smxx_scale.cubin");
   for (const char* id : {"cu12.9-sm_90a-x86_64", "cu12.9-sm_90a-aarch64"}) {
     CHECK(read_file(workshop().variant(id) / "libscale.so").find(image) != std::string::npos);
   }
@@ -271,18 +271,22 @@ TEST_CASE("build: a package is built from sources of the one beside it, and its 
   const std::string gpu = id("cu12.9-sm_90a-x86_64");
   CHECK(workshop().run(command).output.find("are up to date") != std::string::npos);
   const auto image_of = [](const std::string& package) {
-    return workshop().out() / ".work" / package / "device/cu12.9-sm_90a/smxx_scale.cubin";
+    return workshop().out() / ".work" / package / "device/cu12.9-sm_90a/csrc/smxx_scale.cubin";
+  };
+  const auto own_image = [] {  // of what lies beside the package, and is compiled for it alone
+    return workshop().out() /
+           ".work/sharing/device/cu12.9-sm_90a/.beside/scale/csrc/smxx_scale.cubin";
   };
   CHECK(fs::exists(image_of("scale")));  // once for both
-  CHECK_FALSE(fs::exists(image_of("sharing")));
+  CHECK_FALSE(fs::exists(own_image()));
   // So is what reads the SDK alone; what reads a generated header is the package's own.
   const auto has_object = [](const std::string& owner, const std::string& source) {
     return fs::exists(workshop().out() / ".work" / owner / "host/x86-64-v3" / (source + ".o"));
   };
-  CHECK(has_object("kiln.sdk", "src_check.cpp"));
-  CHECK(has_object("sharing", "scale_csrc_cpu_package.cpp"));
-  CHECK_FALSE(has_object("scale", "src_check.cpp"));
-  CHECK_FALSE(has_object("sharing", "src_check.cpp"));
+  CHECK(has_object("kiln.sdk", "src/check.cpp"));
+  CHECK(has_object("sharing", ".beside/scale/csrc/cpu_package.cpp"));
+  CHECK_FALSE(has_object("scale", "src/check.cpp"));
+  CHECK_FALSE(has_object("sharing", "src/check.cpp"));
 
   workshop().replace("csrc/block.cuh", "256", "128");
   workshop().must(command);
@@ -295,8 +299,8 @@ TEST_CASE("build: a package is built from sources of the one beside it, and its 
   fs::create_directories(sharing / "csrc");
   write_file(sharing / "csrc/block.cuh", "#define SCALE_THREADS 64\n");
   workshop().must({"scale", "sharing", "--only", "cu12.9-sm_90a-x86_64"});
-  CHECK(fs::exists(image_of("sharing")));
-  CHECK(read_file(image_of("sharing")) != read_file(image_of("scale")));
+  CHECK(fs::exists(own_image()));
+  CHECK(read_file(own_image()) != read_file(image_of("scale")));
   workshop().replace("csrc/smxx_scale.cu", "<block.cuh>", "\"block.cuh\"");
 
   fs::rename(workshop().package(), workshop().packages() / "elsewhere");
@@ -307,6 +311,50 @@ TEST_CASE("build: a package is built from sources of the one beside it, and its 
       alone.output.find("it shares sources of scale, and there is no ") != std::string::npos,
       alone.output);
   fs::remove_all(sharing);
+}
+
+TEST_CASE("build: sources of one name in two folders are two, in one package and of two") {
+  const std::string gpu = "cu11.8-compute_80-x86_64";
+  const json base = json::parse(read_file(workshop().package() / "package.json"));
+  const fs::path shared = workshop().packages() / "kernels";
+  const std::string kernel = read_file(workshop().package() / "csrc/smxx_scale.cu");
+  for (const char* each : {"first", "second"}) {
+    const fs::path folder = workshop().packages() / each;
+    json document = base;
+    document["name"] = each;
+    document["cuda"].erase("needs");
+    document["cuda"]["device"][0] = {
+        {"source", std::string("../kernels/") + each + "/smxx_scale.cu"},
+        {"targets", {"compute_80"}}};
+    document["cpu"]["host"] = {"csrc/norm/cpu.cpp", "csrc/norm_cpu.cpp"};
+    write_file(folder / "package.json", document.dump());
+    write_file(folder / "csrc/package.cpp", read_file(workshop().package() / "csrc/package.cpp"));
+    write_file(folder / "csrc/block.cuh", read_file(workshop().package() / "csrc/block.cuh"));
+    const std::string code = read_file(workshop().package() / "csrc/cpu_package.cpp");
+    const std::size_t run = code.find("int32_t run(");
+    write_file(folder / "csrc/norm/cpu.cpp", code.substr(0, run) + "}\n");
+    write_file(folder / "csrc/norm_cpu.cpp",
+               code.substr(0, code.find("size_t run_")) + code.substr(run));
+    write_file(
+        shared / each / "smxx_scale.cu",
+        std::string("constexpr float kAdded = ") + (each[0] == 'f' ? "1" : "2") + ";\n" +
+            std::string(kernel)
+                .replace(kernel.find("factor * x[i]"), 13, "x[i] + kAdded")
+                .replace(kernel.find("#include \"block.cuh\""), 20, "#define SCALE_THREADS 64"));
+  }
+  workshop().must({"first", "second", "--only", "cpu-x86-64-v3," + gpu});
+  const auto image_of = [&](const std::string& package) {
+    return read_file(workshop().out() / ".work/kernels/device/cu11.8-compute_80" / package /
+                     "smxx_scale.ptx");
+  };
+  CHECK(image_of("first") != image_of("second"));
+  for (const std::string package : {"first", "second"}) {
+    const std::string library =
+        read_file(workshop().out() / package / gpu / ("lib" + package + ".so"));
+    CHECK(library.find(image_of(package)) != std::string::npos);
+    fs::remove_all(workshop().packages() / package);
+  }
+  fs::remove_all(shared);
 }
 
 TEST_CASE("build: two folders of one name are not built together") {

@@ -371,6 +371,24 @@ TEST_CASE("execute: what a compiler keeps in its folder for temporary files goes
   CHECK(bench.read("out/a.so").find(bench.root.string()) == std::string::npos);
 }
 
+TEST_CASE("steps: one that is there is not added again, and no file has two makers") {
+  const Bench bench;
+  StepList steps;
+  Step step = bench.steps().front();
+  steps.add(step);
+  steps.add(step);
+  CHECK(steps.list.size() == 1);
+  step.what = "b.o";
+  step.inputs.push_back(bench.root / "src/b.c");
+  CHECK_THROWS_WITH_AS(steps.add(step),
+                       ("build: " + (bench.root / "out/a.o").string() +
+                        " would be made twice, as a.o and as b.o, of other files or by another "
+                        "command. Build their packages one after the other, each with an --out of "
+                        "its own")
+                           .c_str(),
+                       Error);
+}
+
 TEST_CASE("execute: more jobs than steps, or than threads, are no failure") {
   Bench bench;
   Sources sources({bench.root / "tool"});

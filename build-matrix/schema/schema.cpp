@@ -179,6 +179,9 @@ void parse_tensors(const JsonView& value, Scope& scope, OpSchema& op) {
   if (std::ranges::none_of(op.tensors, [](const TensorSchema& t) { return t.output || t.inout; })) {
     value.fail("no tensor has \"output\" or \"inout\": true: the op writes nothing");
   }
+  if (std::ranges::all_of(op.tensors, &TensorSchema::optional)) {
+    value.fail("every tensor is optional, so a call may have no device: require one");
+  }
   for (const std::string& symbol : op.symbols) {
     const bool bound = std::ranges::any_of(op.tensors, [&](const TensorSchema& tensor) {
       return !tensor.optional &&

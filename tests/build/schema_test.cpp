@@ -402,6 +402,10 @@ TEST_CASE("schema: ops and tensors") {
       {"/ops/0/tensors", json::array(), "ops[0].tensors: is empty"},
       {"/ops/0/tensors/2/output", false,
        "ops[0].tensors: no tensor has \"output\" or \"inout\": true: the op writes nothing"},
+      {"/ops/0/tensors",
+       json::parse(
+           R"([{"name": "y", "dtype": "float32", "shape": [4], "optional": true, "output": true}])"),
+       "ops[0].tensors: every tensor is optional, so a call may have no device: require one"},
       {"/ops/0/tensors/1/name", "x", "ops[0].tensors[1].name: the name x is already taken"},
       {"/ops/0/tensors/1/name", "stream",
        "ops[0].tensors[1].name: the name stream is already taken"},

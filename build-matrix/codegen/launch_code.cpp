@@ -60,11 +60,9 @@ class OpWriter {
     for (const WorkspacePart& part : section_.workspace) {
       if (part.op != op_.name) continue;
       members += "  size_t " + part.name + " = 0;\n";
-      const TensorSchema* owner = dtype_owner(op_, part.dtype);
       parts += "  parts." + part.name + " = layout.add(" +
-               translated(part.count, ExpressionType::kInteger, nullptr) + ", sdk::dtype_bytes(" +
-               (owner != nullptr ? "call." + owner->name + ".dtype" : dtype_code(part.dtype)) +
-               "));\n";
+               translated(part.count, ExpressionType::kInteger, nullptr) + ", " +
+               element_bytes(part) + ");\n";
     }
     out_ << "\n// " << op_.name << ": where the parts of its workspace begin.\nstruct " << type
          << " {\n"
@@ -72,6 +70,17 @@ class OpWriter {
          << type << " workspace_of([[maybe_unused]] " << arguments_of(op_) << ") {\n  " << type
          << " parts;\n  sdk::WorkspaceLayout layout;\n"
          << parts << "  parts.bytes = layout.bytes();\n  return parts;\n}\n";
+  }
+
+  /// Of a tensor that is left out: those of the largest dtype that it could have.
+  std::string element_bytes(const WorkspacePart& part) const {
+    const TensorSchema* owner = dtype_owner(op_, part.dtype);
+    if (owner == nullptr) return "sdk::dtype_bytes(" + dtype_code(part.dtype) + ")";
+    std::string there = "sdk::dtype_bytes(call." + owner->name + ".dtype)";
+    if (!owner->optional) return there;
+    int most = 0;
+    for (const std::string& dtype : owner->dtypes) most = std::max(most, dtype_bytes(dtype));
+    return "call." + owner->name + ".present ? " + there + " : " + std::to_string(most);
   }
 
   void write_launch(const Launch& launch, const std::vector<InstanceForms>& forms,
@@ -84,9 +93,10 @@ class OpWriter {
     }
     const std::string refusal = "return sdk::fail(error, KILN_UNSUPPORTED, \"%s\",\n      " +
                                 literal_of(op_.name + ": " + launch.otherwise) + ");\n";
-    for (const auto& [tensor, dtypes] : launch.dtypes) {
-      out_ << "  if (!sdk::is_one_of(call." << tensor << ".dtype, {"
-           << join(dtypes, ", ", dtype_code) << "})) " << refusal;
+    for (const auto& [of, dtypes] : launch.dtypes) {
+      out_ << "  if (" << (tensor(of).optional ? "call." + of + ".present && " : "")
+           << "!sdk::is_one_of(call." << of << ".dtype, {" << join(dtypes, ", ", dtype_code)
+           << "})) " << refusal;
     }
     if (!launch.expects.empty()) {
       out_ << "  if (!" << translated(launch.expects, ExpressionType::kCondition, nullptr) << ") "

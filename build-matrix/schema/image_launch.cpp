@@ -91,7 +91,9 @@ std::string condition_of(const ImageLaunch& launch, const OpSchema& op) {
     const auto is_one = [&name](const std::string& dtype) {
       return "call." + name + ".dtype == " + dtype_code(dtype);
     };
-    text += " && (" + join(dtypes, " || ", is_one) + ")";
+    const bool optional = dtype_owner(op, name)->optional;
+    text += std::string(" && (") + (optional ? "!call." + name + ".present || " : "") +
+            join(dtypes, " || ", is_one) + ")";
   }
   return text;
 }

@@ -17,18 +17,18 @@ namespace kiln::build {
 namespace {
 
 constexpr std::array<DTypeName, 12> kDTypes = {{
-    {"float64", "kFloat64"},
-    {"float32", "kFloat32"},
-    {"float16", "kFloat16"},
-    {"bfloat16", "kBFloat16"},
-    {"float8_e4m3fn", "kFloat8E4M3FN"},
-    {"float8_e5m2", "kFloat8E5M2"},
-    {"int64", "kInt64"},
-    {"int32", "kInt32"},
-    {"int16", "kInt16"},
-    {"int8", "kInt8"},
-    {"uint8", "kUInt8"},
-    {"bool", "kBool"},
+    {"float64", "kFloat64", 8},
+    {"float32", "kFloat32", 4},
+    {"float16", "kFloat16", 2},
+    {"bfloat16", "kBFloat16", 2},
+    {"float8_e4m3fn", "kFloat8E4M3FN", 1},
+    {"float8_e5m2", "kFloat8E5M2", 1},
+    {"int64", "kInt64", 8},
+    {"int32", "kInt32", 4},
+    {"int16", "kInt16", 2},
+    {"int8", "kInt8", 1},
+    {"uint8", "kUInt8", 1},
+    {"bool", "kBool", 1},
 }};
 
 /// "float64, float32, …, bool"
@@ -429,6 +429,10 @@ std::span<const DTypeName> dtype_names() {
 
 bool is_dtype(std::string_view name) {
   return std::ranges::find(kDTypes, name, &DTypeName::name) != kDTypes.end();
+}
+
+int dtype_bytes(std::string_view name) {
+  return std::ranges::find(kDTypes, name, &DTypeName::name)->bytes;
 }
 
 std::string dtype_code(std::string_view name) {

@@ -31,9 +31,11 @@ inline constexpr std::size_t kMaxTextBytes = 128;  ///< of a string attribute, i
 struct DTypeName {
   std::string_view name;        ///< in package.json: "int8"
   std::string_view enumerator;  ///< of kiln::sdk::DType: "kInt8"
+  int bytes;                    ///< of one element
 };
 std::span<const DTypeName> dtype_names();
 bool is_dtype(std::string_view name);
+int dtype_bytes(std::string_view name);         ///< of one that is a dtype
 std::string dtype_code(std::string_view name);  ///< of one that is a dtype: "sdk::DType::kInt8"
 
 /// One extent of a shape: a symbol ("M"), or a number where `symbol` is empty.

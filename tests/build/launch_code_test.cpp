@@ -380,6 +380,27 @@ TEST_CASE("launch code: facts of other forms are refused, and the outline follow
         std::string::npos);
 }
 
+TEST_CASE("launch code: the dtype of an optional tensor is asked for where it is there") {
+  namespace build = kiln::build;
+  build::Package one = parsed();
+  const kiln::DeviceCode target = one.cuda.launch.targets.front();
+  one.ops[0].tensors[1].dtypes = {"float16", "float32", "int8"};
+  one.cuda.launch.workspace.push_back(
+      {.op = "forward", .name = "scratch", .dtype = "bias", .count = "M"});
+  one.cuda.launch.workspace.push_back(
+      {.op = "forward", .name = "rows", .dtype = "x", .count = "M"});
+  one.cuda.launch.launches[0].dtypes = {{"bias", {"float16"}}, {"x", {"float32"}}};
+  const std::string code = build::launches_outline(one, target);
+  CHECK(code.find("parts.scratch = layout.add(call.M, call.bias.present ? "
+                  "sdk::dtype_bytes(call.bias.dtype) : 4);") != std::string::npos);
+  CHECK(code.find("parts.rows = layout.add(call.M, sdk::dtype_bytes(call.x.dtype));") !=
+        std::string::npos);
+  CHECK(code.find("  if (call.bias.present && !sdk::is_one_of(call.bias.dtype, "
+                  "{sdk::DType::kFloat16})) return") != std::string::npos);
+  CHECK(code.find("  if (!sdk::is_one_of(call.x.dtype, {sdk::DType::kFloat32})) return") !=
+        std::string::npos);
+}
+
 TEST_CASE("launch code: forms that come out the same are there once, and no more than fit") {
   namespace build = kiln::build;
   build::Package one = parsed();

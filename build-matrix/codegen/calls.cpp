@@ -42,7 +42,8 @@ void write_image(std::ostream& out, const Binary& binary) {
   out << "const Image kImages[] = {{\"image\", kFile0, sizeof(kFile0)}};\n"
          "const int kImageCount = 1;\n\nKernelList kernel_list() {\n"
          "  static const KernelSpec kernels[] = {\n";
-  for (const ImageLaunch& launch : binary.launches) {
+  for (const std::size_t i : kernel_order(binary.launches)) {
+    const ImageLaunch& launch = binary.launches[i];
     out << "      {\"image\", " << literal_of(launch.kernel) << ", " << launch.shared << "},\n";
   }
   out << "  };\n  return {kernels, " << count << "};\n}\n";

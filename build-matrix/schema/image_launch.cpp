@@ -2,6 +2,7 @@
 #include "build-matrix/schema/image_launch.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <ostream>
 
 #include "base/ascii.hpp"
@@ -166,6 +167,13 @@ std::vector<std::uint64_t> argument_bytes(const ImageLaunch& launch) {
   return bytes;
 }
 
+std::vector<std::size_t> kernel_order(const std::vector<ImageLaunch>& launches) {
+  std::vector<std::size_t> order(launches.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return launches[i].shared; });
+  return order;
+}
+
 void write_image_op(std::ostream& out, const OpSchema& op,
                     const std::vector<ImageLaunch>& launches) {
   const std::string type = camel_case(op.name) + "Arguments";
@@ -174,8 +182,11 @@ void write_image_op(std::ostream& out, const OpSchema& op,
       << "  sdk::OnDevice device;\n"
          "  if (const int32_t status = device.enter(call.device, error)) return status;\n"
          "  bool launched = false;\n";
+  const std::vector<std::size_t> order = kernel_order(launches);
   for (std::size_t i = 0; i < launches.size(); ++i) {
-    if (launches[i].op == op.name) write_image_launch(out, op, launches[i], i);
+    if (launches[i].op != op.name) continue;
+    const auto place = std::ranges::find(order, i) - order.begin();
+    write_image_launch(out, op, launches[i], static_cast<std::size_t>(place));
   }
   out << "  if (launched) return KILN_OK;\n"
          "  return sdk::fail(error, KILN_UNSUPPORTED, \""

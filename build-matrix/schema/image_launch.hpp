@@ -35,6 +35,10 @@ std::vector<ImageLaunch> parse_image_launches(const JsonView& value,
 /// Bytes of each argument, as the kernel has to have them.
 std::vector<std::uint64_t> argument_bytes(const ImageLaunch& launch);
 
+/// The launches as the list of kernels has them, by their places: how much dynamic shared memory a
+/// kernel may have is set for each in turn, so that the most of one is set last.
+std::vector<std::size_t> kernel_order(const std::vector<ImageLaunch>& launches);
+
 /// The functions of one op; `launches` are of all ops, and the list of kernels has one for each.
 void write_image_op(std::ostream& out, const OpSchema& op,
                     const std::vector<ImageLaunch>& launches);

@@ -11,6 +11,7 @@
 #include <kiln/ops/sample.hpp>
 #include <nlohmann/json.hpp>
 
+#include "build-matrix/codegen/calls.hpp"
 #include "build-matrix/codegen/ops_header.hpp"
 #include "build-matrix/codegen/ops_stub.hpp"
 #include "build-matrix/schema/schema.hpp"
@@ -227,6 +228,31 @@ TEST_CASE("codegen: an image has a section of its own, and its digest is in the 
   CHECK(contains(text, "{\"sm90_gemm\", kImage0, sizeof(kImage0)},"));
   CHECK(contains(text, "kImageCount = 2;"));
   CHECK(contains(generate_images({}), "kImageCount = 0;"));
+}
+
+TEST_CASE("codegen: a kernel that is launched with more shared memory is set up for that last") {
+  Package package = sample_package();
+  package.ops.resize(1);
+  OpSchema& op = package.ops[0];
+  op.tensors[0].optional = true;
+  const ImageLaunch launch{.op = op.name, .kernel = "mix", .grid = {"1"}, .threads = 32};
+  Binary binary{.file = "mix.cubin", .abi = Binary::Abi::kCuda};
+  binary.toolkit = kiln::Version{12, 9};
+  binary.launches = {launch, launch, launch};
+  binary.launches[0].shared = 200'000;
+  binary.launches[0].dtypes = {{op.tensors[0].name, {"float32"}}};
+  binary.launches[1].shared = 50'000;
+  binary.launches[2].shared = 200'000;
+  const std::string text = generate_calls(package, binary, {"mix.cubin"}, false);
+  CHECK(contains(text,
+                 "      {\"image\", \"mix\", 50000},\n      {\"image\", \"mix\", 200000},\n"
+                 "      {\"image\", \"mix\", 200000},\n"));
+  const std::size_t first = text.find("kernel.launch(device, 1, 32");
+  CHECK(first < text.find("kernel.launch(device, 0, 32"));
+  CHECK(text.find("kernel.launch(device, 0, 32") < text.find("kernel.launch(device, 2, 32"));
+  // A tensor that is left out has no dtype to ask for.
+  const std::string name = "call." + op.tensors[0].name;
+  CHECK(contains(text, "(!" + name + ".present || " + name + ".dtype == sdk::DType::kFloat32)"));
 }
 
 TEST_CASE("codegen: only build id and device differ between the variants' glue") {

@@ -124,7 +124,7 @@ Facts facts_of(const PackStep& step, const Recipe& recipe, const std::string& li
   const auto binary = std::ranges::find_if(
       package.binaries, [&recipe](const Binary& each) { return each.variant() == recipe.variant; });
   if (binary == package.binaries.end()) {
-    return inspect(library, recipe, step.cuobjdump, step.into);
+    return inspect(library, recipe, package.ops, step.cuobjdump, step.into);
   }
   return inspect_existing(package, *binary, step.library, recipe, step.cuobjdump, step.into);
 }

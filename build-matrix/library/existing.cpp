@@ -239,7 +239,7 @@ Facts inspect_existing(const Package& package, const Binary& binary, const fs::p
     return check_existing(package, binary, {library}, cuobjdump).facts;
   }
   const std::string bytes = read_file(library);
-  Facts facts = inspect(bytes, recipe, cuobjdump, scratch);
+  Facts facts = inspect(bytes, recipe, package.ops, cuobjdump, scratch);
   const ElfLibrary elf = read_elf(bytes, "inspect " + recipe.subject());
   std::vector<fs::path> files;
   for (std::size_t i = 0; i <= binary.carries.size(); ++i) {

@@ -122,14 +122,30 @@ std::string only_in(const KernelNames& these, const KernelNames& those) {
   return join(names);
 }
 
+/// Words of an attribute that stand one behind another in the table of them, which has the shape of
+/// a KernelSpec at its end.
+KernelNames neighbouring_words(const std::vector<OpSchema>& ops) {
+  KernelNames words;
+  for (const OpSchema& op : ops) {
+    for (const AttributeSchema& attribute : op.attributes) {
+      for (std::size_t i = 1; i < attribute.values.size(); ++i) {
+        words.emplace(attribute.values[i - 1], attribute.values[i]);
+      }
+    }
+  }
+  return words;
+}
+
 void check_kernels(const ElfLibrary& library, const Facts& facts, const std::string& build_id,
-                   std::vector<std::string>& violations) {
+                   const std::vector<OpSchema>& ops, std::vector<std::string>& violations) {
   KernelNames compiled;
   for (const Image& image : facts.images) {
     for (const std::string& kernel : image.kernels) compiled.emplace(image.stem, kernel);
   }
   const KernelNames listed = listed_kernels(library, facts, build_id);
-  const std::string only_listed = only_in(listed, compiled);
+  KernelNames known = neighbouring_words(ops);
+  known.insert(compiled.begin(), compiled.end());
+  const std::string only_listed = only_in(listed, known);
   const std::string only_compiled = only_in(compiled, listed);
   if (!only_listed.empty()) {
     violations.push_back("kernel_list() names " + only_listed + ", which no image has");
@@ -217,8 +233,8 @@ void read_images(const ElfLibrary& library, const fs::path& cuobjdump, const fs:
 
 }  // namespace
 
-Facts inspect(std::string_view library, const Recipe& recipe, const fs::path& cuobjdump,
-              const fs::path& scratch) {
+Facts inspect(std::string_view library, const Recipe& recipe, const std::vector<OpSchema>& ops,
+              const fs::path& cuobjdump, const fs::path& scratch) {
   const std::string subject = "inspect " + recipe.subject();
   const ElfLibrary elf = read_elf(library, subject);
   Facts facts;
@@ -243,7 +259,7 @@ Facts inspect(std::string_view library, const Recipe& recipe, const fs::path& cu
   facts.glibc = asked.version;
   facts.glibc_symbol = asked.symbol;
   check_images(facts, recipe, violations);
-  check_kernels(elf, facts, recipe.build_id, violations);
+  check_kernels(elf, facts, recipe.build_id, ops, violations);
   check_signatures(elf, recipe.package, violations);
   if (library.find(recipe.build_id) == std::string_view::npos) {
     violations.push_back("does not carry the build id " + recipe.build_id);

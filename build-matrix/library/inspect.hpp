@@ -35,9 +35,10 @@ struct Facts {
   std::vector<Image> images;
 };
 
-/// Reads a library's bytes and checks them. What a cubin is compiled for cuobjdump says, of a copy
-/// in `scratch`. Throws Error(kBuild) "inspect <subject>: <first violation>; <second>; …".
-Facts inspect(std::string_view library, const Recipe& recipe,
+/// Reads a library's bytes and checks them. `ops` are the package's. What a cubin is compiled for
+/// cuobjdump says, of a copy in `scratch`. Throws Error(kBuild) "inspect <subject>: <first
+/// violation>; <second>; …".
+Facts inspect(std::string_view library, const Recipe& recipe, const std::vector<OpSchema>& ops,
               const std::filesystem::path& cuobjdump, const std::filesystem::path& scratch);
 
 Json to_json(const Facts& facts);

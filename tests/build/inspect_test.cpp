@@ -109,9 +109,16 @@ Recipe good_recipe() {
           .build_id = kBuildId};
 }
 
+/// An op whose attribute has the image's name among its words.
+std::vector<OpSchema> ops_with_words() {
+  OpSchema op;
+  op.attributes.push_back({.name = "reduction", .values = {"none", "smxx_scale", "sum"}});
+  return {op};
+}
+
 std::string refusal(const fs::path& library, const Recipe& recipe) {
   try {
-    inspect(read_file(library), recipe, "", library.parent_path());
+    inspect(read_file(library), recipe, ops_with_words(), "", library.parent_path());
   } catch (const Error& error) {
     CHECK(error.code() == ErrorCode::kBuild);
     return error.what();
@@ -128,7 +135,7 @@ TEST_CASE("inspect: a good library gives its facts") {
                   "void* (*volatile held)(void*) = keep;" +
                   op_that_states(signature_hash(kSignature))),
       {"-lc"});
-  const Facts facts = inspect(read_file(library), good_recipe(), "", folder.path());
+  const Facts facts = inspect(read_file(library), good_recipe(), {}, "", folder.path());
   CHECK(facts.arch == Arch::kX86_64);
   CHECK(facts.glibc == Version{2, 14});
   CHECK(facts.glibc_symbol == "memcpy");
@@ -212,6 +219,19 @@ TEST_CASE("inspect: each fault is refused by name") {
     CHECK_MESSAGE(text.starts_with("inspect scale cu11.8-compute_80-x86_64: "), text);
     CHECK_MESSAGE(text.find(row.refused) != std::string::npos, row.name, ": ", text);
   }
+}
+
+TEST_CASE("inspect: words of an attribute are no kernels") {
+  const Folder folder;
+  const std::string words =
+      "__attribute__((used)) static const char* const words[] = {\"none\", \"smxx_scale\", WORD};";
+  const auto said = [&](const char* word) {
+    const std::string flag = std::string("-DWORD=\"") + word + "\"";
+    return refusal(folder.link("words", source_with(words), {flag}), good_recipe());
+  };
+  CHECK(said("sum") == "accepted");
+  CHECK(said("add").find("kernel_list() names add (smxx_scale), which no image has") !=
+        std::string::npos);
 }
 
 TEST_CASE("inspect: a library that is not what its variant promised is refused") {

@@ -12,11 +12,12 @@
 namespace kiln::build {
 namespace {
 
-/// A word of Python that a schema may have as a name: `import` is not a word of C++.
+/// A word of Python that a schema may have as a name, `import` is not a word of C++; and `self`,
+/// which is the op. The module kiln takes both spellings.
 std::string parameter_name(const std::string& name) {
   constexpr std::string_view kWords =
       " as async await def del elif except finally from global import in is lambda nonlocal pass "
-      "raise with yield ";
+      "raise self with yield ";
   return kWords.find(" " + name + " ") == std::string_view::npos ? name : name + "_";
 }
 

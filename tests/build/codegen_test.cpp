@@ -202,6 +202,17 @@ TEST_CASE("ops stub: each op's tensors in their order, attributes with their wor
   CHECK(contains(text, "    mix: Mix\n"));
 }
 
+TEST_CASE("ops stub: a word of Python, and the call's own self, have a _ behind them") {
+  Package package = sample_package();
+  package.ops[0].name = "in";
+  package.ops[0].tensors[0].name = "self";
+  package.ops[0].tensors[1].name = "lambda";
+  const std::string stub = generate_ops_stub(package);
+  CHECK(contains(stub, "        self,\n        self_: "));
+  CHECK(contains(stub, "        lambda_: "));
+  CHECK(contains(stub, "    in_: In\n"));
+}
+
 TEST_CASE("codegen: nothing is exported but the entry point and the tvm-ffi functions") {
   CHECK(generate_exports(sample_package()) ==
         "{\n  global:\n    kiln_package_v1;\n    __tvm_ffi_mix;\n"

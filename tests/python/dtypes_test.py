@@ -49,7 +49,8 @@ class Dtypes(unittest.TestCase):
         cls.library.kiln_package_v1.restype = ctypes.POINTER(CPackage)
         package = cls.library.kiln_package_v1().contents
         ops = [ctypes.cast(package.ops + i * package.op_stride, ctypes.POINTER(COp)) for i in range(package.op_count)]
-        cls.keep = Op(next(op for op in ops if op.contents.name == b"keep"), (1, 0))
+        cls.keep_op = next(op for op in ops if op.contents.name == b"keep")
+        cls.keep = Op(cls.keep_op, (1, 0))
         cls.mask = (np.arange(24) % 3 == 0).reshape(SHAPE)
 
     def test_the_package_and_python_know_the_same_dtypes(self):
@@ -63,6 +64,21 @@ class Dtypes(unittest.TestCase):
                 self.assertEqual((out.dtype, out.shape, kept.dtype, kept.shape), (x.dtype, SHAPE, np.int64, (1,)))
                 np.testing.assert_array_equal(out, np.where(self.mask, x, 0))
                 self.assertEqual(kept[0], 8)
+
+    def test_names_that_are_words_of_python(self):
+        """The same op, under a schema with such names: each has a _ behind it, as in the package's stub."""
+        named = COp.from_buffer_copy(self.keep_op.contents)
+        for name, word in (("keep", "in"), ("x", "lambda"), ("mask", "self"), ("out", "from"), ("note", "global")):
+            named.schema = named.schema.replace(b'"%s"' % name.encode(), b'"%s"' % word.encode())
+        op = Op(ctypes.pointer(named), (1, 0))
+        x = np.arange(24, dtype=np.float32).reshape(SHAPE)
+        result = op(lambda_=x, self_=self.mask, global_="")
+        self.assertEqual((type(result).__name__, result._fields), ("in_", ("from_", "kept")))
+        np.testing.assert_array_equal(result.from_, np.where(self.mask, x, 0))
+        op(**{"lambda": x, "self": self.mask, "from": result.from_, "kept": result.kept})
+        self.assertEqual(op.workspace_bytes(lambda_=x, self_=self.mask), 0)
+        with self.assertRaisesRegex(TypeError, "in has no argument 'kept_'"):
+            op(lambda_=x, self_=self.mask, kept_=x)
 
     def test_dtypes_that_numpy_has_not(self):
         for name in set(DTYPES) - set(IN_NUMPY):

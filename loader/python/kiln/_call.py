@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Optional
 from . import _tensors
 from ._errors import InvalidCall, UsageError
 from ._library import LIBRARY, Handle, as_text, failure, in_range
-from ._schema import DTYPES, AttributeSchema, OpSchema, TensorSchema, parse_schema
+from ._schema import DTYPES, AttributeSchema, OpSchema, TensorSchema, parse_schema, plain, spelt
 from ._structs import CAttribute, CCall, CError, CTensor
 from ._tensors import CUDA, Layout
 
@@ -140,13 +140,13 @@ class Op(Handle):
         self._outputs = [i for i, t in enumerate(self.schema.tensors) if t.output]
         self._absent = (None,) * self._count
         self._result = (None if len(self._outputs) <= 1 else
-                        collections.namedtuple(self.name, [self.schema.tensors[i].name for i in self._outputs]))
+                        collections.namedtuple(spelt(self.name), [spelt(self.schema.tensors[i].name) for i in self._outputs]))
         self._plans: dict[Any, list[_Plan]] = {}
 
     def __repr__(self) -> str:
         return f"<kiln op {self.schema.signature()}>"
 
-    def __call__(self, *tensors: Any, stream: Any = None, workspace: Any = None, **named: Any) -> Any:
+    def __call__(self, /, *tensors: Any, stream: Any = None, workspace: Any = None, **named: Any) -> Any:
         if named:
             values, words = self._bind(tensors, named)
         elif len(tensors) == self._count:
@@ -165,7 +165,7 @@ class Op(Handle):
         get_kernel's, for this call."""
         return self._run(values, words, _stream_on(self._device[1]) if self._on_gpu else None, None, False, threads)
 
-    def workspace_bytes(self, *tensors: Any, **named: Any) -> int:
+    def workspace_bytes(self, /, *tensors: Any, **named: Any) -> int:
         """How much scratch memory a call with these arguments needs; outputs may be left out."""
         values, words = self._bind(tensors, named)
         _, keys, _ = _read(values, None)
@@ -183,6 +183,7 @@ class Op(Handle):
         values = [*tensors, *self._absent[len(tensors):]]
         words: list[Any] = []
         for name, value in named.items():
+            name = plain(name)
             position = self.positions.get(name)
             if position is None:
                 if name not in self._attributes:

@@ -17,6 +17,7 @@ from typing import Any, Callable, NamedTuple, Optional, Sequence, Union
 from ._call import Op
 from ._errors import DeviceError, UsageError
 from ._library import LIBRARY, Handle, as_flag, as_path, as_text, failure, in_python, in_range, text
+from ._schema import plain
 from ._structs import EVENT_FUNCTION, CDevice, CError, CEvent, COp, CRequest
 from ._tensors import CPU
 
@@ -245,6 +246,7 @@ class Kernel(Handle):
 
     def __getattr__(self, name: str) -> Op:
         ops = self.__dict__.get("_ops", {})
+        name = plain(name)
         if name not in ops:
             raise AttributeError(f"{self.__dict__.get('name', 'the kernel')} has no op {name!r}; it has "
                                  f"{', '.join(ops) or 'none'}")

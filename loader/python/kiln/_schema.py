@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import keyword
 from typing import NamedTuple, Optional, Union
 
 # DLPack's code and bits.
@@ -12,6 +13,16 @@ DTYPES: dict[str, tuple[int, int]] = {
     "int8": (0, 8), "int16": (0, 16), "int32": (0, 32), "int64": (0, 64), "uint8": (1, 8), "bool": (6, 8),
     "float8_e4m3fn": (10, 8), "float8_e5m2": (12, 8),
 }
+
+
+def spelt(name: str) -> str:
+    """As Python can have the name: `lambda` and `self`, which are words of its own there, with a _ behind them."""
+    return name + "_" if keyword.iskeyword(name) or name == "self" else name
+
+
+def plain(name: str) -> str:
+    """What a schema calls that; no name there ends in _."""
+    return name[:-1] if name.endswith("_") and spelt(name[:-1]) == name else name
 
 
 class TensorSchema(NamedTuple):

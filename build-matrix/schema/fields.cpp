@@ -55,7 +55,8 @@ int read_count(const JsonView& value, int from, int to) {
 
 std::string read_line(const JsonView& value) {
   std::string text = value.string();
-  if (text.empty() || text.find('\n') != std::string::npos) {
+  const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+  if (text.empty() || std::ranges::any_of(text, is_control)) {
     value.fail("expected one line of text");
   }
   return text;

@@ -102,7 +102,8 @@ class LaunchReader {
     if (const std::string wrong = why_not_identifier(part.name); !wrong.empty()) {
       value.at("name").fail(quote(part.name) + " " + wrong);
     }
-    const bool taken = find_named(op_.tensors, part.name) != nullptr ||
+    const bool taken = part.name == "bytes" ||  // of all parts together
+                       find_named(op_.tensors, part.name) != nullptr ||
                        find_named(op_.attributes, part.name) != nullptr ||
                        part_of_workspace(part.name) != nullptr;
     if (taken) value.at("name").fail("the name " + part.name + " is already taken");

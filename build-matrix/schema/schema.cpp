@@ -406,12 +406,18 @@ Package parse(std::string_view text, std::string_view folder, const std::string&
     root.fail("has none of \"cuda\", \"cpu\" and \"binaries\": there is nothing to build");
   }
   Scope functions({});
+  Scope words({});
   for (const JsonView& item : non_empty(root.at("ops"))) {
     OpSchema op = parse_op(item);
     functions.add(op.name, item.at("name"));
     functions.add(op.name + "_workspace_bytes", item.at("name"));
     functions.add(camel_case(op.name), item.at("name"));
     functions.add(camel_case(op.name) + "Attributes", item.at("name"));
+    for (std::size_t i = 0; i < op.attributes.size(); ++i) {
+      if (op.attributes[i].values.empty()) continue;  // else there is a table of its words
+      words.add(camel_case(op.name) + camel_case(op.attributes[i].name),
+                item.at("attributes").items()[i].at("name"));
+    }
     package.ops.push_back(std::move(op));
   }
   if (root.has("cuda")) package.cuda = parse_cuda(root.at("cuda"), package.ops, package.name);

@@ -213,6 +213,7 @@ TEST_CASE("launch: what is refused") {
       {"/workspace/0/op", "backward",
        "cuda.workspace[0].op: \"backward\" is not an op of the package"},
       {"/workspace/0/name", "bias", "cuda.workspace[0].name: the name bias is already taken"},
+      {"/workspace/0/name", "bytes", "cuda.workspace[0].name: the name bytes is already taken"},
       {"/workspace/0/dtype", "half",
        "cuda.workspace[0].dtype: \"half\" is neither a dtype nor a tensor of forward"},
       {"/workspace/0/count", "BLOCK * N",

@@ -397,6 +397,8 @@ TEST_CASE("schema: ops and tensors") {
       {"/ops/0/name", std::string(33, 'a'),
        "ops[0].name: \"" + std::string(33, 'a') + "\" has more than 32 characters"},
       {"/ops/1", json::parse(kGood)["ops"][0], "ops[1].name: the name forward is already taken"},
+      {"/ops/0/doc", "one line\rand another", "ops[0].doc: expected one line of text"},
+      {"/ops/0/doc", "a bell\x07", "ops[0].doc: expected one line of text"},
       {"/ops/0/docs", "",
        "ops[0]: unknown key \"docs\"; the keys are name, doc, tensors, attributes"},
       {"/ops/0/tensors", json::array(), "ops[0].tensors: is empty"},
@@ -479,6 +481,15 @@ TEST_CASE("schema: attributes") {
        "ops[0].attributes[1].default: expected an integer of less than 63 bits"},
       {"/ops/0/attributes/2/default", "2", "ops[0].attributes[2].default: expected a number"},
   });
+  // Both words' tables would have one name.
+  json document = json::parse(kGood);
+  document["cuda"].erase("workspace_by_address");
+  document["ops"][0]["attributes"][0]["name"] = "backward_mode";
+  document["ops"].push_back(json::parse(kGood)["ops"][0]);
+  document["ops"][1]["name"] = "forward_backward";
+  CHECK(refusal(document) ==
+        "./two-words/package.json: ops[1].attributes[0].name: the name ForwardBackwardMode is "
+        "already taken");
 }
 
 TEST_CASE("schema: missing keys and wrong types name their place") {

@@ -50,10 +50,7 @@ ImageLaunch parse_image_launch(const JsonView& value, const std::vector<OpSchema
   const OpSchema& op = read_op(value, ops);
   ImageLaunch launch{.op = op.name};
   launch.kernel = read_word(value.at("kernel"), is_kernel_name, "is not a kernel's name");
-  for (const JsonView& item : non_empty(value.at("grid"))) {
-    launch.grid.push_back(read_expression(item, ExpressionType::kInteger, op, &kNoInstance));
-  }
-  if (launch.grid.size() > 3) value.at("grid").fail("has more than 3 expressions");
+  launch.grid = read_grid(value.at("grid"), op, {kNoInstance});
   launch.threads = static_cast<std::uint32_t>(read_count(value.at("threads"), 1, kMaxBlockThreads));
   if (value.has("shared")) {
     launch.shared = static_cast<std::uint32_t>(read_count(value.at("shared"), 0, kMaxSharedBytes));

@@ -2,8 +2,10 @@
 #include "build-matrix/schema/launch.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "base/ascii.hpp"
 #include "base/join.hpp"
@@ -50,6 +52,13 @@ KernelArgument::Kind read_type(const JsonView& value, KernelArgument::Kind plain
                                         : "none: a pointer has that of its tensor"));
 }
 
+/// Of an expression that is one number, if 64 bits hold it.
+std::optional<std::int64_t> number_of(std::string_view text) {
+  std::int64_t number = 0;
+  const auto [end, failed] = std::from_chars(text.begin(), text.end(), number);
+  return failed == std::errc() && end == text.end() ? std::optional(number) : std::nullopt;
+}
+
 /// A number stands for itself.
 std::string read_expression_text(const JsonView& value) {
   if (value.json().is_number_float()) {
@@ -91,7 +100,7 @@ class LaunchReader {
     if (value.has("when")) {
       launch.when = read_expression(value.at("when"), ExpressionType::kCondition, op_);
     }
-    read_grid(value.at("grid"), launch);
+    launch.grid = read_grid(value.at("grid"), op_, launch.instances);
     check_arguments(value.at("arguments"), launch);
     return launch;
   }
@@ -180,16 +189,6 @@ class LaunchReader {
     if (is_python_name(name) && !known) {
       value.fail(quote(name) + " names " + name + ", not one of " + join(all));
     }
-  }
-
-  void read_grid(const JsonView& value, Launch& launch) const {
-    for (const JsonView& item : non_empty(value)) {
-      for (const LaunchInstance& instance : launch.instances) {
-        read_expression(item, ExpressionType::kInteger, op_, &instance);
-      }
-      launch.grid.push_back(read_expression_text(item));
-    }
-    if (launch.grid.size() > 3) value.fail("has more than 3 expressions");
   }
 
   void read_dtypes(const JsonView& value, Launch& launch) const {
@@ -335,8 +334,7 @@ class LaunchReader {
     for (const JsonView& extent : two_of(value.at("shape"))) {
       descriptor.shape.push_back(read_expression(extent, ExpressionType::kInteger, op_, &instance));
       const std::string& text = descriptor.shape.back();
-      const bool is_number = text.find_first_not_of("-0123456789") == text.npos;
-      if (is_number && (text.starts_with('-') || text.find_first_not_of('0') == text.npos)) {
+      if (number_of(text).value_or(1) < 1) {
         extent.fail("is " + text + "; a matrix has rows and columns");
       }
     }
@@ -524,6 +522,23 @@ std::string read_expression(const JsonView& value, ExpressionType type, const Op
   return text;
 }
 
+std::vector<std::string> read_grid(const JsonView& value, const OpSchema& op,
+                                   const std::vector<LaunchInstance>& instances) {
+  std::vector<std::string> grid;
+  for (const JsonView& item : non_empty(value)) {
+    for (const LaunchInstance& instance : instances) {
+      read_expression(item, ExpressionType::kInteger, op, &instance);
+    }
+    const std::int64_t most = grid.empty() ? std::numeric_limits<std::int32_t>::max() : 65535;
+    grid.push_back(read_expression_text(item));
+    if (number_of(grid.back()).value_or(0) > most) {
+      item.fail("is " + grid.back() + "; CUDA takes at most " + std::to_string(most) + " there");
+    }
+  }
+  if (grid.size() > 3) value.fail("has more than 3 expressions");
+  return grid;
+}
+
 KernelArgument read_kernel_argument(const JsonView& value, const OpSchema& op,
                                     const std::function<bool(std::string_view)>& is_part) {
   using Kind = KernelArgument::Kind;
@@ -542,6 +557,11 @@ KernelArgument read_kernel_argument(const JsonView& value, const OpSchema& op,
     argument.kind = Kind::kWorkspace;
   }
   if (typed) argument.kind = read_type(value.at("type"), argument.kind);
+  const std::optional<std::int64_t> number = number_of(argument.value);
+  if (argument.kind == Kind::kInt32 && number && !std::in_range<std::int32_t>(*number)) {
+    text.fail("is " + argument.value + ", which is no int32; expected {\"value\": " +
+              argument.value + ", \"type\": \"int64\"}");
+  }
   return argument;
 }
 

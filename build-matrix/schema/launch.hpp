@@ -102,6 +102,11 @@ const OpSchema& read_op(const JsonView& value, const std::vector<OpSchema>& ops)
 std::string read_expression(const JsonView& value, ExpressionType type, const OpSchema& op,
                             const LaunchInstance* instance = nullptr);
 
+/// One to three expressions, each of every instance; a number among them is no larger than CUDA
+/// takes. Throws what JsonView throws.
+std::vector<std::string> read_grid(const JsonView& value, const OpSchema& op,
+                                   const std::vector<LaunchInstance>& instances);
+
 /// What a kernel gets for one parameter; which one is the caller's to say. `is_part`: whether a
 /// name is a part of the op's workspace. Throws what JsonView throws.
 KernelArgument read_kernel_argument(const JsonView& value, const OpSchema& op,

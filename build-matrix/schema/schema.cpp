@@ -392,7 +392,7 @@ void parse_identity(const JsonView& root, std::string_view folder, Package& pack
 }
 
 Package parse(std::string_view text, std::string_view folder, const std::string& subject) {
-  const Json json = parse_json(text, subject);
+  const Json json = parse_exact_json(text, subject);
   const JsonView root(json, subject);
   check_keys(root, {"name", "version", "license", "summary", "min_loader", "ops"},
              {"cuda", "cpu", "binaries", "python", "check", "$schema"});

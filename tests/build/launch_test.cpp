@@ -227,11 +227,21 @@ TEST_CASE("launch: what is refused") {
        launch + ".grid[0]: \"K\" names K, not one of BLOCK, M, N, multiprocessors, steps, mode"},
       {"/launches/0/grid", json::array({"M", 1, 1, 1}),
        launch + ".grid: has more than 3 expressions"},
+      {"/launches/0/grid", json::array({"M", 65536}),
+       launch + ".grid[1]: is 65536; CUDA takes at most 65535 there"},
+      {"/launches/0/grid", json::array({"2147483648"}),
+       launch + ".grid[0]: is 2147483648; CUDA takes at most 2147483647 there"},
       {"/launches/0/grid", json::array({"M > 1"}),
        launch + ".grid[0]: \"M > 1\" has a condition where an integer is expected"},
       {"/launches/0/arguments/n", "q",
        launch + ".arguments.n: \"q\" names q, not one of x, bias, y, sums, BLOCK, M, N, "
                 "multiprocessors, steps, eps"},
+      {"/launches/0/arguments/n", "99999999999",
+       launch + ".arguments.n: is 99999999999, which is no int32; expected {\"value\": "
+                "99999999999, \"type\": \"int64\"}"},
+      {"/launches/0/arguments/n", -2147483649,
+       launch + ".arguments.n: is -2147483649, which is no int32; expected {\"value\": "
+                "-2147483649, \"type\": \"int64\"}"},
       {"/launches/0/arguments/n", 1.5,
        launch +
            ".arguments.n: is a float, which is an attribute of the op, or one of \"constants\""},

@@ -596,6 +596,21 @@ TEST_CASE("schema: text that is not JSON is named by its line and column") {
   }
 }
 
+TEST_CASE("schema: an integer that no number of 64 bits holds does not become a float") {
+  const std::string good = json::parse(kGood).dump();
+  for (const std::string number : {"18446744073709551616", "-9223372036854775809"}) {
+    std::string text = good;
+    text.replace(text.find("\"default\":2"), 11, "\"default\":" + number);
+    try {
+      parse_package(text, "two-words", kFile);
+      FAIL("accepted");
+    } catch (const kiln::Error& error) {
+      CHECK(std::string(error.what()) ==
+            "./two-words/package.json: the integer " + number + " has more than 64 bits");
+    }
+  }
+}
+
 TEST_CASE("schema: text that is not JSON is a build error too") {
   for (const std::string text : {"", "{", "[]", R"({"name": "a", "name": "b"})"}) {
     CAPTURE(text);

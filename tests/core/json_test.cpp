@@ -138,6 +138,16 @@ TEST_CASE("json: 2^64 is not an unsigned integer") {
                [&] { JsonView(json, "document").items()[0].unsigned_integer(); });
 }
 
+TEST_CASE("json: an integer of more than 64 bits is a float, or refused where each counts") {
+  for (const std::string number : {"18446744073709551616", "-9223372036854775809"}) {
+    check_throws(ErrorCode::kIntegrity,
+                 {"document: the integer " + number + " has more than 64 bits"},
+                 [&] { parse_exact_json("[" + number + "]", "document"); });
+    CHECK(parse_json("[" + number + "]", "document")[0].is_number_float());
+    CHECK(parse_exact_json("[" + number + ".0]", "document")[0].is_number_float());
+  }
+}
+
 TEST_CASE("json: text that is not UTF-8 cannot be written") {
   check_throws(ErrorCode::kUsage, {"write JSON", R"("\xff" is not UTF-8)"},
                [] { dump_json(Json("\xff")); });

@@ -19,11 +19,14 @@ constexpr std::size_t kMaxBytes = 4u << 20;
 constexpr std::size_t kMaxDepth = 32;
 /// "[[],[],…" of 4 MiB would take 100 MB as values. An index of 10,000 variants has 150,000.
 constexpr std::size_t kMaxValues = 200'000;
+constexpr std::size_t kShownDigits = 40;
 
 /// Builds the document from the parser's events, refusing what nlohmann/json would let through.
 class StrictReader : public nlohmann::json_sax<Json> {
  public:
-  StrictReader(std::string_view text, std::string_view subject) : text_(text), subject_(subject) {}
+  /// `exact`: no integer becomes a float.
+  StrictReader(std::string_view text, std::string_view subject, bool exact)
+      : text_(text), subject_(subject), exact_(exact) {}
 
   Json take() { return std::move(root_); }
 
@@ -31,7 +34,12 @@ class StrictReader : public nlohmann::json_sax<Json> {
   bool boolean(bool value) override { return put(value); }
   bool number_integer(number_integer_t value) override { return put(value); }
   bool number_unsigned(number_unsigned_t value) override { return put(value); }
-  bool number_float(number_float_t value, const string_t&) override { return put(value); }
+  bool number_float(number_float_t value, const string_t& token) override {
+    if (exact_ && token.find_first_of(".eE") == string_t::npos) {
+      fail("the integer " + token.substr(0, kShownDigits) + " has more than 64 bits");
+    }
+    return put(value);
+  }
   bool string(string_t& value) override { return put(std::move(value)); }
   bool binary(binary_t&) override { fail("binary value"); }
 
@@ -104,6 +112,7 @@ class StrictReader : public nlohmann::json_sax<Json> {
 
   std::string_view text_;
   std::string subject_;
+  bool exact_;
   Json root_;
   std::vector<Json*> open_;  // stable: only the innermost container grows
   std::size_t values_ = 0;
@@ -155,6 +164,20 @@ std::size_t end_of_object(std::string_view text, std::size_t at) {
   return text.size();
 }
 
+Json read_json(std::string_view text, std::string_view subject, bool exact) {
+  StrictReader reader(text, subject, exact);
+  if (text.size() > kMaxBytes) {
+    reader.fail("has " + std::to_string(text.size()) + " bytes; at most " +
+                std::to_string(kMaxBytes) + " are read");
+  }
+  // The parser would skip a byte order mark: two spellings of one document.
+  if (text.starts_with("\xef\xbb\xbf")) reader.fail("begins with a byte order mark");
+  // The parser would take a NUL byte for the end, whatever follows it.
+  if (text.find('\0') != std::string_view::npos) reader.fail("holds a NUL byte");
+  if (!Json::sax_parse(text.begin(), text.end(), &reader)) reader.fail("not JSON");
+  return reader.take();
+}
+
 }  // namespace
 
 std::string without_strings(std::string_view text, std::span<const std::string_view> names) {
@@ -201,17 +224,11 @@ std::string without_members(std::string_view text, std::string_view beginning) {
 }
 
 Json parse_json(std::string_view text, std::string_view subject) {
-  StrictReader reader(text, subject);
-  if (text.size() > kMaxBytes) {
-    reader.fail("has " + std::to_string(text.size()) + " bytes; at most " +
-                std::to_string(kMaxBytes) + " are read");
-  }
-  // The parser would skip a byte order mark: two spellings of one document.
-  if (text.starts_with("\xef\xbb\xbf")) reader.fail("begins with a byte order mark");
-  // The parser would take a NUL byte for the end, whatever follows it.
-  if (text.find('\0') != std::string_view::npos) reader.fail("holds a NUL byte");
-  if (!Json::sax_parse(text.begin(), text.end(), &reader)) reader.fail("not JSON");
-  return reader.take();
+  return read_json(text, subject, false);
+}
+
+Json parse_exact_json(std::string_view text, std::string_view subject) {
+  return read_json(text, subject, true);
 }
 
 Json parse_others_json(std::string_view text, std::string_view subject) {

@@ -21,6 +21,10 @@ namespace kiln {
 /// trailing bytes. `subject` names the document in the error (kIntegrity).
 Json parse_json(std::string_view text, std::string_view subject);
 
+/// The same of what a person writes: an integer that 64 bits do not hold is refused. It would
+/// become a float, which a newer Kiln's document may mean.
+Json parse_exact_json(std::string_view text, std::string_view subject);
+
 /// The same of what others' servers and tools write, for whom null, missing and empty mean the same
 /// (Go writes null for an empty list): a member that is null is not there.
 Json parse_others_json(std::string_view text, std::string_view subject);

@@ -150,6 +150,10 @@ void check_kernels(const ElfLibrary& library, const Facts& facts, const std::str
   if (!only_listed.empty()) {
     violations.push_back("kernel_list() names " + only_listed + ", which no image has");
   }
+  if (listed.size() > kMaxKernels) {
+    violations.push_back("kernel_list() names " + std::to_string(listed.size()) +
+                         " kernels; at most " + std::to_string(kMaxKernels) + " can be loaded");
+  }
   if (!only_compiled.empty()) {
     violations.push_back("its images have " + only_compiled +
                          ", which kernel_list() does not name");

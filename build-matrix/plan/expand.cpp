@@ -128,6 +128,13 @@ void expand_cuda(const Matrix& matrix, const Package& package, const Toolkit& to
         {plan.id, "no device source of " + package.name + " targets " + to_string(target)});
     return;
   }
+  if (plan.images.size() > kMaxImages) {
+    throw Error(ErrorCode::kBuild, "expand " + package.name + " for " + to_string(target) + ": " +
+                                       std::to_string(plan.images.size()) +
+                                       " device sources have code for it; at most " +
+                                       std::to_string(kMaxImages) +
+                                       " can be loaded. Put kernels of several into one source");
+  }
   for (const LibraryNeed& need : package.cuda.needs) {
     if (empty_or_holds(need.targets, target)) {
       plan.libraries.push_back(soname_for(need.soname, toolkit.version.major));

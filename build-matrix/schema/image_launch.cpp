@@ -137,6 +137,10 @@ std::vector<ImageLaunch> parse_image_launches(const JsonView& value,
                                               const std::vector<OpSchema>& ops) {
   std::vector<ImageLaunch> launches;
   for (const JsonView& item : non_empty(value)) launches.push_back(parse_image_launch(item, ops));
+  if (launches.size() > kMaxKernels) {
+    value.fail("has " + std::to_string(launches.size()) + " launches; at most " +
+               std::to_string(kMaxKernels) + " can be loaded");
+  }
   for (const OpSchema& op : ops) {
     if (std::ranges::find(launches, op.name, &ImageLaunch::op) == launches.end()) {
       value.fail("has none of the op " + op.name);

@@ -27,6 +27,10 @@ inline constexpr std::size_t kMaxAttributes = 16;
 inline constexpr std::size_t kMaxDimensions = 8;
 inline constexpr std::size_t kMaxTextBytes = 128;  ///< of a string attribute, its end included
 
+/// What the SDK's launcher loads of one variant.
+inline constexpr std::size_t kMaxImages = 32;
+inline constexpr std::size_t kMaxKernels = 256;
+
 /// An element type that a tensor may have.
 struct DTypeName {
   std::string_view name;        ///< in package.json: "int8"

@@ -14,9 +14,6 @@
 namespace kiln::build {
 namespace {
 
-constexpr std::size_t kMaxForms = 256;   // kMaxKernels of the SDK
-constexpr std::size_t kMaxKernels = 32;  // kMaxImages of the SDK
-
 constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kTypes = {
     {{"float64", "fp64"},
      {"float32", "fp32"},
@@ -299,7 +296,7 @@ TritonPlan plan_triton(const Package& package, const DeviceCode& target) {
       }
     }
   }
-  if (count > kMaxForms || plan.images.size() > kMaxKernels) {
+  if (count > kMaxKernels || plan.images.size() > kMaxImages) {
     throw Error(ErrorCode::kBuild,
                 "expand " + package.name + " for " + to_string(target) + ": its launches have " +
                     std::to_string(plan.images.size()) + " kernels in " + std::to_string(count) +

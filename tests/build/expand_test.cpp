@@ -229,6 +229,26 @@ TEST_CASE("expand: a variant holds the device sources that target it, and no oth
   CHECK(both["cu12.9-sm_90a-x86_64"] == Images{"sm90_scale:sm_90a"});
 }
 
+TEST_CASE("expand: no variant has more images than are loaded") {
+  Package package = package_for({"sm_90"}, {});
+  const DeviceSource first = package.cuda.device.front();
+  const auto add = [&](int count, const char* target) {
+    for (int i = 0; i < count; ++i) {
+      package.cuda.device.push_back(first);
+      package.cuda.device.back().stem += target + std::to_string(i);
+      package.cuda.device.back().targets = {code(target)};
+    }
+  };
+  add(31, "sm_90");
+  add(32, "sm_80");
+  CHECK(plan(expand(shipped_matrix(), package), "cu13.5-sm_90-x86_64").images.size() == 32);
+  add(1, "sm_80");
+  CHECK_THROWS_WITH_AS(expand(shipped_matrix(), package),
+                       "expand scale for sm_80: 33 device sources have code for it; at most 32 can "
+                       "be loaded. Put kernels of several into one source",
+                       Error);
+}
+
 TEST_CASE("expand: the host code of an aarch64 variant is for the baseline") {
   CHECK(plan(expand(shipped_matrix(), package_for({"sm_90a"}, {})), "cu12.9-sm_90a-aarch64").cpu ==
         CpuLevel{Arch::kAarch64, 1});

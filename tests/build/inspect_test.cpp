@@ -152,6 +152,9 @@ TEST_CASE("inspect: each fault is refused by name") {
   folder.link("extra", "__attribute__((visibility(\"default\"))) int extra() { return 1; }",
               {"-Wl,-soname,libextra.so.7"});
   const std::string near = "-L" + folder.path().string();
+  std::string many = "__attribute__((used)) static const KernelSpec many[] = {";
+  for (int i = 0; i < 256; ++i) many += "{\"smxx_scale\", \"k" + std::to_string(i) + "\", 0}, ";
+  many += "};";
   struct Row {
     const char* name;
     std::string source;
@@ -195,6 +198,7 @@ TEST_CASE("inspect: each fault is refused by name") {
        "\".visible .entry scale_more(\\n\";",
        {},
        "its images have scale_more (smxx_scale), which kernel_list() does not name"},
+      {"many", many, {}, "kernel_list() names 257 kernels; at most 256 can be loaded"},
       {"constructor", kConstructor, {}, "runs code of its own when it is loaded (.init_array)"},
       {"init", "extern \"C\" void _init() {}\n", {}, "when it is loaded (DT_INIT)"},
       {"fini", "extern \"C\" void _fini() {}\n", {}, "when it is loaded (DT_FINI)"},

@@ -277,6 +277,24 @@ TEST_CASE("schema: binaries that exist") {
         "as lib/z.so is");
 }
 
+TEST_CASE("schema: an image has no more launches than are loaded") {
+  json document = json::parse(kGood);
+  document.erase("cuda");
+  document.erase("cpu");
+  document["binaries"] = json::parse(R"([
+    {"file": "lib/x.cubin", "abi": "cuda", "cpu": "x86-64",
+     "cuda": {"toolkit": "12.9", "targets": ["sm_90"]},
+     "launches": [{"op": "forward", "kernel": "f", "grid": ["M"], "threads": 32,
+                   "when": "mode == 'fast'", "arguments": ["x", "w", "y", "steps", "scale"]}]}])");
+  json& launches = document["binaries"][0]["launches"];
+  while (launches.size() < 256) launches.push_back(launches[0]);
+  CHECK(parse(document).binaries[0].launches.size() == 256);
+  launches.push_back(launches[0]);
+  CHECK(refusal(document) ==
+        "./two-words/package.json: binaries[0].launches: has 257 launches; at most 256 can be "
+        "loaded");
+}
+
 TEST_CASE("schema: Python modules") {
   CHECK(parse(json::parse(kGood)).python.empty());
   json document = json::parse(kGood);

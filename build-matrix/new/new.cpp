@@ -68,8 +68,13 @@ std::string checked_name(const fs::path& folder) {
   if (const std::string wrong = why_not_identifier(word); !wrong.empty()) {
     throw Error(ErrorCode::kUsage,
                 "new " + name + ": \"" + word + "\" " + wrong +
-                    ". Take a name that begins with a letter and is not a word of "
-                    "C++");
+                    ". Take a name that begins with a letter, has at most 32 characters and is "
+                    "not a word of C++");
+  }
+  if (name == "none") {
+    throw Error(ErrorCode::kUsage,
+                "new none: its layer would be the class None, which Python keeps for itself. Take "
+                "another name");
   }
   return name;
 }
@@ -112,9 +117,9 @@ std::vector<std::string> write_new_package(const NewPackage& package) {
   }
   if (package.cuda) {
     files["csrc/gpu.cpp"] = kNewGpu;
-    files["csrc/smxx_" + word + ".cu"] = kNewKernel;
+    files["csrc/smxx_forward.cu"] = kNewKernel;
   }
-  if (package.triton) files["csrc/" + word + ".py"] = kNewTriton;
+  if (package.triton) files["csrc/kernels.py"] = kNewTriton;
   // Whole or not at all: under a hidden name first, which no command takes for a package.
   const fs::path draft = folder.parent_path() / draft_name();
   try {

@@ -12,6 +12,7 @@ import pathlib
 import re
 import resource
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -45,7 +46,7 @@ class New(unittest.TestCase):
         if not TOOLCHAINS.is_dir():
             self.skipTest(f"no compilers at {TOOLCHAINS}")
         said = self.run_command(BIN / "kiln", "new", "row-scale/")  # as a shell completes it
-        self.assertIn("row-scale/csrc/smxx_row_scale.cu\n", said)
+        self.assertIn("row-scale/csrc/smxx_forward.cu\n", said)
         self.assertIn("kiln build ./row-scale --here --try", said)
         build = [BIN / "kiln", "build", "./row-scale", "--out", "build/kernels", "--only", "cpu-x86-64-v3", "--try"]
         self.take_environment(self.run_command(*build))
@@ -155,7 +156,9 @@ class New(unittest.TestCase):
         self.run_command(BIN / "kiln-build", "--packages", ".", "--list")
 
     def test_what_cannot_be_one_is_refused(self):
-        for name, code, said in (("Row", 2, "not a package name"), ("2x", 2, "is not snake_case"), ("for", 2, "keeps for itself")):
+        for name, code, said in (("Row", 2, "not a package name"), ("2x", 2, "is not snake_case"), ("for", 2, "keeps for itself"),
+                                 ("none", 2, "its layer would be the class None, which Python keeps for itself"),
+                                 ("a" * 33, 2, "has more than 32 characters. Take a name that begins with a letter, has at most 32")):
             self.assertIn(said, self.run_command(BIN / "kiln", "new", name, code=code))
             self.assertFalse((self.work / name).exists())
         self.assertIn("ask for one of them", self.run_command(BIN / "kiln", "new", "x", "--cuda", "--triton", code=2))

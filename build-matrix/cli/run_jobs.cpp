@@ -72,7 +72,7 @@ void check_out(const fs::path& out) {
 // One build in a folder at a time.
 FileLock lock_folder(const fs::path& work, const Tell& tell) {
   fs::create_directories(work);
-  const fs::path path = work / "lock";
+  const fs::path path = work / ".lock";
   FileDescriptor file = try_open(path, O_RDWR | O_CREAT, 0644);
   if (!file.valid()) fail_file("open", path, errno);
   return FileLock::wait(std::move(file), LockMode::kExclusive, {{}, tell}, path);
@@ -229,8 +229,8 @@ int run_jobs(const std::vector<Job>& jobs, Version glibc, const RunRequest& requ
   Toolchain toolchain = find_for(jobs, request);
   const Tell tell = cli::steps_on_stderr(call.quiet);
   const FileLock alone = lock_folder(places.work(), tell);
-  identify(toolchain, places.work() / "tools");
-  places.self_digest = tree_digest(places.self, places.work() / "tools");
+  identify(toolchain, places.work() / ".tools");
+  places.self_digest = tree_digest(places.self, places.work() / ".tools");
   check_python(jobs, prefix_of(request), tell);
   for (const Job& job : jobs) remove_stale(job, out, tell);
   std::ostream nowhere(nullptr);
@@ -239,7 +239,7 @@ int run_jobs(const std::vector<Job>& jobs, Version glibc, const RunRequest& requ
   Sources sources(tool_folders(toolchain));
   const std::vector<Step> steps = write_graph(jobs, glibc, toolchain, places, sources);
   const std::vector<Took> took =
-      execute(steps, sources, places.work() / "running", request.jobs, progress);
+      execute(steps, sources, places.work() / ".running", request.jobs, progress);
   if (took.empty()) progress << "all " << steps.size() << " steps are up to date\n";
   if (request.timings) print_timings(took, progress);
   if (request.try_out) offer_for_trial(jobs, out, call.json ? std::cerr : std::cout);

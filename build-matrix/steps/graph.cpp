@@ -100,14 +100,16 @@ class PackageGraph {
   // of a minute: it is kept beside the compilers, for every build that has them.
   std::vector<std::string> zig_environment() const {
     const fs::path compilers = build_.toolchain.zig.parent_path().parent_path();
-    const std::string kept = "zig-cache/" + build_.toolchain.zig_digest.substr(0, 16);
-    fs::path nearest = compilers / kept / "h";  // zig's own; another user may have made it
+    const std::string kept = build_.toolchain.zig_digest.substr(0, 16);
+    const fs::path beside = compilers / "zig-cache" / kept;
+    fs::path nearest = beside / "h";  // zig's own; another user may have made it
     while (::access(nearest.c_str(), F_OK) != 0 && nearest != compilers) {
       nearest = nearest.parent_path();
     }
     const bool ours = ::access(nearest.c_str(), W_OK) == 0;
-    return {"ZIG_GLOBAL_CACHE_DIR=" + ((ours ? compilers : build_.places.work()) / kept).string(),
-            "ZIG_LOCAL_CACHE_DIR=" + made("zig"), "LC_ALL=C"};
+    const fs::path global = ours ? beside : build_.places.work() / ".zig-cache" / kept;
+    return {"ZIG_GLOBAL_CACHE_DIR=" + global.string(), "ZIG_LOCAL_CACHE_DIR=" + made("zig"),
+            "LC_ALL=C"};
   }
 
   // Objects of a variant's own sources lie beside its recipe, all others with whom they belong to.

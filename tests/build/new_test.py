@@ -117,6 +117,27 @@ class New(unittest.TestCase):
             for file in (self.work / name).rglob("*"):
                 self.assertNotRegex(file.read_text() if file.is_file() else "", "@[A-Za-z]+@")
 
+    def test_a_name_of_any_length_or_of_python(self):
+        for name in ("a" * 28, "b" * 32, "json", "copy"):
+            for kind, sources in (("--cuda", {"gpu.cpp", "smxx_forward.cu"}), ("--triton", {"kernels.py"})):
+                with self.subTest(name, kind=kind):
+                    self.run_command(BIN / "kiln", "new", name, kind)
+                    self.run_command(BIN / "kiln-build", f"./{name}", "--list")
+                    self.assertEqual({each.name for each in (self.work / name / "csrc").iterdir()}, sources)
+                shutil.rmtree(self.work / name)
+
+    def test_a_name_that_the_build_might_have_for_itself(self):
+        if not TOOLCHAINS.is_dir():
+            self.skipTest(f"no compilers at {TOOLCHAINS}")
+        names = ("lock", "running", "tools")
+        for name in names:
+            self.run_command(BIN / "kiln", "new", name, "--cpu")
+        for _ in range(2):
+            self.run_command(BIN / "kiln", "build", *(f"./{name}" for name in names), "--out", "out", "--only", "cpu-x86-64-v3",
+                             "--no-check")
+        for name in names:
+            self.assertTrue((self.work / "out" / name / "cpu-x86-64-v3/descriptor.json").is_file())
+
     def test_a_name_that_a_namespace_of_cpp_has(self):
         for name in ("std", "kiln"):
             self.run_command(BIN / "kiln", "new", name, "--cpu")

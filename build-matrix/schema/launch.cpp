@@ -373,6 +373,12 @@ class LaunchReader {
       instance.registers = read_count(value.at("registers"), 1, kMaxRegisters);
     }
     if (value.has("aligned")) instance.aligned = value.at("aligned").boolean();
+    if (instance.aligned == true &&
+        std::ranges::none_of(launch.arguments, &KernelArgument::aligned)) {
+      value.at("aligned").fail(
+          "its launch names none of its arguments in \"aligned\", so that it says nothing: add "
+          "that list, or take this away");
+    }
     if (value.has("targets")) instance.targets = read_list(value.at("targets"), read_target);
     for (const DeviceCode& target : instance.targets) {
       if (std::ranges::find(section_.targets, target) == section_.targets.end()) {
@@ -385,6 +391,15 @@ class LaunchReader {
     return instance;
   }
 
+  /// Whether no call passes it by: the workspace, which is aligned, is no condition.
+  static bool takes_all(const Launch& launch, const LaunchInstance& instance) {
+    const auto asks = [](const KernelArgument& argument) {
+      return argument.aligned && argument.kind != KernelArgument::Kind::kWorkspace;
+    };
+    return instance.when.empty() &&
+           (instance.aligned != true || std::ranges::none_of(launch.arguments, asks));
+  }
+
   /// For each target some instance is launched, or the caller is told why not.
   void check_last(const JsonView& value, const Launch& launch) const {
     for (const char* const key : {"dtypes", "expects"}) {
@@ -393,11 +408,8 @@ class LaunchReader {
     }
     for (const DeviceCode& target : section_.targets) {
       const auto instances = instances_for(launch, target);
-      const bool ends =
-          !instances.empty() && instances.back()->when.empty() && instances.back()->aligned != true;
-      if (!launch.otherwise.empty() || ends) {
-        continue;
-      }
+      const bool ends = !instances.empty() && takes_all(launch, *instances.back());
+      if (!launch.otherwise.empty() || ends) continue;
       value.at("instances")
           .fail("the last one for " + to_string(target) +
                 " has a condition: add one without, or \"otherwise\" with what a caller is told");
@@ -416,7 +428,7 @@ class LaunchReader {
           continue;
         }
         reached.insert(instance->name);
-        if (instance->when.empty() && instance->aligned != true) taker = instance->name;
+        if (takes_all(launch, *instance)) taker = instance->name;
       }
     }
     const std::vector<JsonView> items = value.at("instances").items();

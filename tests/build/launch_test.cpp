@@ -360,6 +360,14 @@ TEST_CASE("launch: what is refused") {
     CHECK(refusal(document) == "package.json: " + refused.message);
   }
   json document = json::parse(kGood);
+  document["cuda"]["launches"][0]["instances"][1]["aligned"] = true;
+  document["cuda"]["launches"][0].erase("aligned");
+  CHECK(refusal(document) ==
+        "package.json: " + launch +
+            ".instances[1].aligned: its launch names none of its arguments in "
+            "\"aligned\", so that it says nothing: add that list, or take this "
+            "away");
+  document = json::parse(kGood);
   document["ops"].push_back(document["ops"][0]);
   document["ops"][1]["name"] = "backward";
   CHECK(refusal(document) == "package.json: cuda.launches: has none of the op backward");

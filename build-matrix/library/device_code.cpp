@@ -42,6 +42,8 @@ std::string_view behind(std::string_view line, std::string_view key, std::string
   return line.substr(0, line.find_first_of(ends));
 }
 
+constexpr std::string_view kBlanks = " \t\r\n";
+
 std::string_view trimmed(std::string_view text) {
   while (text.starts_with(' ') || text.starts_with('\t')) text.remove_prefix(1);
   while (text.ends_with(' ') || text.ends_with('\r')) text.remove_suffix(1);
@@ -73,6 +75,27 @@ void add_parameter(std::string_view line, DeviceKernel& kernel) {
   kernel.parameters[hexadecimal(place)] = hexadecimal(size);
 }
 
+/// Numbers of a list, as "0x80 0x1 0x1 " or "128, 1, 1".
+std::vector<std::uint64_t> numbers_of(std::string_view list) {
+  std::vector<std::uint64_t> numbers;
+  while ((list = list.substr(std::min(list.find_first_not_of(", \t"), list.size()))) != "") {
+    const bool is_hexadecimal = list.starts_with("0x");
+    if (is_hexadecimal) list.remove_prefix(2);
+    const auto [end, failed] = std::from_chars(list.data(), list.data() + list.size(),
+                                               numbers.emplace_back(), is_hexadecimal ? 16 : 10);
+    if (failed != std::errc()) return {};
+    list.remove_prefix(static_cast<std::size_t>(end - list.data()));
+  }
+  return numbers;
+}
+
+/// A line "Value: 0x80 0x1 0x1 " of an attribute that says of which blocks the kernel is.
+void add_block(std::string_view attribute, std::string_view line, DeviceKernel& kernel) {
+  if (attribute != "EIATTR_MAX_THREADS" && attribute != "EIATTR_REQNTID") return;
+  kernel.block = numbers_of(behind(line, "Value:", "\r"));
+  kernel.exactly = attribute == "EIATTR_REQNTID";
+}
+
 /// "13.0" of a new cubin; "129" of an old one is 12.9.
 std::optional<Version> dumped_toolkit(std::string_view text) {
   if (text.size() < 2 || text.find('.') != std::string_view::npos) return parse_version(text);
@@ -83,36 +106,58 @@ std::optional<Version> dumped_toolkit(std::string_view text) {
 void read_dump(std::string_view dump, std::vector<EmbeddedCode>& cubins) {
   std::size_t next = 0;
   EmbeddedCode* cubin = nullptr;
+  std::string_view attribute;
   for (const std::string_view line : split(dump, '\n')) {
     if (line.starts_with("64-bit ELF:") || line.starts_with("64bit elf:")) {
       cubin = next < cubins.size() ? &cubins[next++] : nullptr;
       if (cubin != nullptr) cubin->toolkit = dumped_toolkit(behind(line, "toolkit=", ", \r"));
     } else if (cubin != nullptr && line.starts_with(".nv.info.")) {
-      cubin->kernels.push_back({std::string(trimmed(line.substr(9))), {}});
+      cubin->kernels.push_back({.name = std::string(trimmed(line.substr(9)))});
     } else if (cubin != nullptr && !cubin->kernels.empty()) {
       add_parameter(line, cubin->kernels.back());
+      if (line.find("Attribute:") != line.npos)
+        attribute = trimmed(behind(line, "Attribute:", "\r"));
+      if (line.find("Value:") != line.npos) add_block(attribute, line, cubin->kernels.back());
     }
   }
 }
 
 /// ".param .align 8 .b8 name[16]" -> 16
-std::uint64_t parameter_bytes(std::string_view line) {
-  const std::size_t bracket = line.find('[');
+std::uint64_t parameter_bytes(std::string_view text) {
+  const std::size_t bracket = text.find('[');
   std::uint64_t count = 1;
   if (bracket != std::string_view::npos) {
-    const std::string_view number = line.substr(bracket + 1);
+    const std::string_view number = text.substr(bracket + 1);
     std::from_chars(number.data(), number.data() + number.size(), count);
   }
-  for (const std::string_view word : split(line, ' ')) {
-    constexpr std::string_view kKinds = "busf";
-    if (word.size() < 3 || word[0] != '.' || kKinds.find(word[1]) == std::string_view::npos) {
-      continue;
-    }
+  constexpr std::string_view kKinds = "busf";
+  for (std::size_t at = text.find('.'); at != text.npos; at = text.find('.', at + 1)) {
+    const std::string_view word = text.substr(at, text.find_first_of(kBlanks, at) - at);
+    if (word.size() < 3 || kKinds.find(word[1]) == std::string_view::npos) continue;
     std::uint64_t bits = 0;
     const auto end = std::from_chars(word.data() + 2, word.data() + word.size(), bits);
     if (bits != 0 && end.ptr == word.data() + word.size()) return count * bits / 8;
   }
   return 0;
+}
+
+/// What stands behind ".entry ", on however many lines.
+DeviceKernel read_entry(std::string_view text) {
+  text = text.substr(0, text.find_first_of("{;"));  // where its code begins, or it is declared
+  DeviceKernel kernel{.name = std::string(text.substr(0, text.find_first_of("( \t\r\n")))};
+  const std::size_t open = std::min(text.find('('), text.size());
+  const std::size_t close = std::min(text.find(')', open), text.size());
+  for (const std::string_view each : split(text.substr(open, close - open), ',')) {
+    if (each.find(".param") != each.npos) kernel.parameters.push_back(parameter_bytes(each));
+  }
+  text.remove_prefix(close);
+  for (const std::string_view key : {".maxntid ", ".reqntid "}) {
+    const std::string_view block = trimmed(behind(text, key, ".\r\n"));
+    if (block.empty()) continue;
+    kernel.block = numbers_of(block);
+    kernel.exactly = key == ".reqntid ";
+  }
+  return kernel;
 }
 
 }  // namespace
@@ -125,7 +170,6 @@ bool is_ptx(std::string_view bytes) {
 std::vector<EmbeddedCode> read_ptx(std::string_view text) {
   std::vector<EmbeddedCode> modules;
   std::optional<Version> version;
-  bool in_parameters = false;
   for (std::string_view line : split(text, '\n')) {
     line = trimmed(line);
     if (line.starts_with(".version ")) version = parse_version(behind(line, ".version ", " \r"));
@@ -136,14 +180,11 @@ std::vector<EmbeddedCode> read_ptx(std::string_view text) {
       }
     }
     if (modules.empty()) continue;
-    const std::string_view entry = behind(line, ".entry ", "( \t\r");
-    if (!entry.empty()) {
-      modules.back().kernels.push_back({std::string(entry), {}});
-      in_parameters = line.find(')') == std::string_view::npos;
-    } else if (in_parameters && line.starts_with(".param ")) {
-      modules.back().kernels.back().parameters.push_back(parameter_bytes(line));
-    }
-    if (line.starts_with(')') || line.starts_with('{')) in_parameters = false;
+    constexpr std::string_view kEntry = ".entry ";
+    const std::size_t at = line.find(kEntry);
+    if (at == line.npos || line.starts_with("//")) continue;
+    const auto offset = static_cast<std::size_t>(line.data() - text.data());
+    modules.back().kernels.push_back(read_entry(text.substr(offset + at + kEntry.size())));
   }
   return modules;
 }

@@ -17,7 +17,9 @@ namespace kiln::build {
 
 struct DeviceKernel {
   std::string name;
-  std::vector<std::uint64_t> parameters;  ///< bytes of each
+  std::vector<std::uint64_t> parameters = {};  ///< bytes of each
+  std::vector<std::uint64_t> block = {};       ///< threads in x, y, z that it is compiled for
+  bool exactly = false;                        ///< for no fewer, either
   bool operator==(const DeviceKernel&) const = default;
 };
 

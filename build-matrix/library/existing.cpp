@@ -105,12 +105,24 @@ void check_device_code(const Binary& binary, const std::vector<EmbeddedCode>& fo
   }
 }
 
+std::string to_text(std::uint64_t number) {
+  return std::to_string(number);
+}
+
 std::string bytes_text(const std::vector<std::uint64_t>& bytes) {
-  return join(bytes, ", ", [](std::uint64_t count) { return std::to_string(count); });
+  return join(bytes, ", ", to_text);
+}
+
+/// Whether a block of so many threads, in one dimension, is one that the kernel is compiled for.
+bool takes_block(const DeviceKernel& kernel, std::uint64_t threads) {
+  if (kernel.block.empty()) return true;
+  std::uint64_t most = 1;
+  for (const std::uint64_t extent : kernel.block) most *= extent;
+  return kernel.exactly ? threads == most && threads == kernel.block[0] : threads <= most;
 }
 
 /// Each kernel that is launched is in the code of each target, with as many parameters of as many
-/// bytes as are passed.
+/// bytes as are passed, and compiled for such blocks.
 void check_launches(const Binary& binary, const std::vector<EmbeddedCode>& found,
                     std::vector<std::string>& violations) {
   for (const EmbeddedCode& each : found) {
@@ -127,6 +139,11 @@ void check_launches(const Binary& binary, const std::vector<EmbeddedCode>& found
                              bytes_text(kernel->parameters) + " bytes; stated are " +
                              std::to_string(launch.arguments.size()) + ", of " +
                              bytes_text(argument_bytes(launch)));
+      } else if (!takes_block(*kernel, launch.threads)) {
+        violations.push_back("its kernel " + launch.kernel + where + " is compiled for blocks of " +
+                             (kernel->exactly ? "" : "at most ") +
+                             join(kernel->block, " x ", to_text) + " threads; stated are " +
+                             std::to_string(launch.threads));
       }
     }
   }

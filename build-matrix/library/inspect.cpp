@@ -11,6 +11,7 @@
 #include "base/join.hpp"
 #include "build-matrix/base/files.hpp"
 #include "build-matrix/base/process.hpp"
+#include "build-matrix/library/device_code.hpp"
 #include "build-matrix/library/elf.hpp"
 #include "build-matrix/library/linkage.hpp"
 #include "build-matrix/library/signatures.hpp"
@@ -160,30 +161,6 @@ void check_kernels(const ElfLibrary& library, const Facts& facts, const std::str
   }
 }
 
-/// The names behind ".visible .entry".
-std::vector<std::string> ptx_kernels(std::string_view ptx) {
-  constexpr std::string_view kEntryWord = ".entry ";
-  std::vector<std::string> kernels;
-  for (std::size_t at = ptx.find(kEntryWord); at != std::string_view::npos;
-       at = ptx.find(kEntryWord, at)) {
-    at += kEntryWord.size();
-    kernels.emplace_back(ptx.substr(at, ptx.find_first_of("( \r\n", at) - at));
-  }
-  std::sort(kernels.begin(), kernels.end());
-  return kernels;
-}
-
-DeviceCode ptx_target(std::string_view ptx) {
-  constexpr std::string_view kTarget = "\n.target sm_";
-  const std::size_t at = ptx.find(kTarget);
-  if (at != std::string_view::npos) {
-    const std::string_view rest = ptx.substr(at + kTarget.size());
-    const std::string name = "compute_" + std::string(rest.substr(0, rest.find_first_of(", \r\n")));
-    if (const auto code = parse_device_code(name)) return *code;
-  }
-  throw Error(ErrorCode::kBuild, "is neither machine code nor PTX with a .target line");
-}
-
 /// Asks cuobjdump, which lists a cubin as "ELF file    1: <name>.sm_90a.cubin".
 DeviceCode cubin_target(const fs::path& cubin, const fs::path& cuobjdump) {
   constexpr std::string_view kCubin = ".cubin";
@@ -209,8 +186,15 @@ Image read_image(const std::string& stem, std::string_view bytes, const fs::path
                  const fs::path& scratch) {
   Image image{.stem = stem, .code = {}, .size = bytes.size(), .kernels = {}};
   if (!bytes.starts_with(ELFMAG)) {
-    image.code = ptx_target(bytes);
-    image.kernels = ptx_kernels(bytes);
+    const std::vector<EmbeddedCode> modules = read_ptx(bytes);
+    if (modules.empty()) {
+      throw Error(ErrorCode::kBuild, "is neither machine code nor PTX with a .target line");
+    }
+    image.code = modules.front().code;
+    for (const EmbeddedCode& module : modules) {
+      for (const DeviceKernel& kernel : module.kernels) image.kernels.push_back(kernel.name);
+    }
+    std::ranges::sort(image.kernels);
     return image;
   }
   image.kernels = cubin_kernels(bytes, "is a cubin");

@@ -46,7 +46,7 @@ __device__ void scale(const Element* x, Element* out, int n, float factor) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) out[i] = factor * x[i];
 }
-extern "C" __global__ void scale_f32(const float* x, float* out, int n, float factor) { scale(x, out, n, factor); }
+extern "C" __global__ void __launch_bounds__(256) scale_f32(const float* x, float* out, int n, float factor) { scale(x, out, n, factor); }
 extern "C" __global__ void fill(long long n, double value, float* out) { if (n > 0) out[0] = value; }
 """
 
@@ -298,6 +298,13 @@ class Binaries(unittest.TestCase):
             return self.pack(folder, code=code_of)
 
         both = fatbin((2, 90, cubin), (1, 80, ptx + b"\0"))
+        required = ptx.replace(b".maxntid 256, 1, 1", b".reqntid 256, 1, 1")
+        head, rest = ptx.split(b".entry scale_f32(", 1)
+        parameters, rest = rest.split(b")", 1)
+        one_line = head + b".entry scale_f32 (" + b" ".join(parameters.split()) + b")" + rest
+        for code in (required, one_line):
+            self.assertNotEqual(code, ptx)
+            pack(code, ["compute_80"])
         for code, targets in ((cubin, ["sm_90"]), (ptx, ["compute_80"]), (both, ["sm_90", "compute_80"])):
             pack(code, targets)
             packed = self.kernels / f"scale/cu12.9-{'.'.join(targets)}-x86_64"
@@ -328,6 +335,14 @@ class Binaries(unittest.TestCase):
              "has PTX 8.8 for compute_80, which needs a driver of CUDA 12.9; stated is the toolkit 12.4"),
             (cubin, ["sm_90"], {"toolkit": "11.8"},
              "has machine code for sm_90 of CUDA 12.9; stated is the toolkit 11.8"),
+            (cubin, ["sm_90"], {"threads": 512}, "its kernel scale_f32 for sm_90 is compiled for blocks of at most 256 x 1 x 1 "
+                                                 "threads; stated are 512"),
+            (ptx, ["compute_80"], {"threads": 512},
+             "its kernel scale_f32 for compute_80 is compiled for blocks of at most 256 x 1 x 1 threads; stated are 512"),
+            (required, ["compute_80"], {"threads": 128},
+             "its kernel scale_f32 for compute_80 is compiled for blocks of 256 x 1 x 1 threads; stated are 128"),
+            (one_line, ["compute_80"], {"arguments": ["x", "out", "factor"]},
+             "its kernel scale_f32 for compute_80 has 4 parameters, of 8, 8, 4, 4 bytes; stated are 3, of 8, 8, 4"),
             (cubin[:2000], ["sm_90"], {}, "lies outside of the file's 2000"),
             (both[:4000], ["sm_90"], {}, "Invalid fatbin header"),
             (b"words", ["sm_90"], {}, "is neither a cubin nor PTX nor a fatbin"),

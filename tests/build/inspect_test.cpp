@@ -195,7 +195,7 @@ TEST_CASE("inspect: each fault is refused by name") {
        "(smxx_scale), which kernel_list() does not name"},
       {"unlisted",
        "__attribute__((section(\".kiln.image.smxx_scale\"), used)) static const char more[] ="
-       "\".visible .entry scale_more(\\n\";",
+       "\"//\\n.target sm_80\\n.visible .entry scale_more(\\n\";",
        {},
        "its images have scale_more (smxx_scale), which kernel_list() does not name"},
       {"many", many, {}, "kernel_list() names 257 kernels; at most 256 can be loaded"},

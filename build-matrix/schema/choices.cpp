@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/join.hpp"
 #include "base/quote.hpp"
 #include "build-matrix/schema/schema.hpp"
 #include "documents/choices.hpp"
@@ -38,6 +39,18 @@ void check_choices(std::string_view text, const Package& package, const std::str
     for (const std::string& name : names) {
       if (known(name) == op->attributes.end()) {
         fail(file + ": " + offered.op + " has no attribute " + quote(name));
+      }
+    }
+    for (const auto& [dtype, bound] : offered.within) {
+      if (is_dtype(dtype)) continue;
+      fail(file + ": within of " + offered.op + " names " + quote(dtype) + ", which is no dtype");
+    }
+    const std::vector<std::string>& values = known(offered.attribute)->values;
+    for (const std::vector<std::string>& part : offered.parts) {
+      for (const std::string& word : part) {
+        if (values.empty() || std::ranges::find(values, word) != values.end()) continue;
+        fail(file + ": parts of " + offered.op + " have " + quote(word) +
+             ", not one of the values of " + offered.attribute + ": " + join(values));
       }
     }
     if (known(offered.attribute)->type == AttributeSchema::Type::kFloat) {

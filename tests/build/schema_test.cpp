@@ -667,4 +667,9 @@ TEST_CASE("choices: what kiln tune would refuse is a build error, with the file'
   CHECK(refused("attribute", "scale") ==
         "choices.json: scale is a float, expected a string or an int");
   CHECK(refused("within", json::object()).starts_with("choices.json: ops[0].within"));
+  CHECK(refused("within", {{"bfloat17", 0.1}}) ==
+        R"(choices.json: within of forward names "bfloat17", which is no dtype)");
+  CHECK(
+      refused("parts", json::parse(R"([["fast", "haf-up"]])")) ==
+      R"(choices.json: parts of forward have "haf-up", not one of the values of mode: fast, half-up)");
 }

@@ -12,8 +12,9 @@ namespace kiln::build {
 /// Empty if the name is snake_case and no C++ keyword, else what is wrong: "is a C++ keyword".
 std::string why_not_identifier(std::string_view name);
 
-/// [A-Z][A-Za-z0-9]*, at most 32 characters, and no macro of the headers in use.
-bool is_symbol(std::string_view name);
+/// Empty if the name is [A-Z][A-Za-z0-9]*, at most 32 characters, and no macro of C's headers, else
+/// what is wrong.
+std::string why_not_symbol(std::string_view name);
 
 /// [a-z0-9] words joined by single '-' or '_': a value of a string attribute.
 bool is_value_word(std::string_view name);

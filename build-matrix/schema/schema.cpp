@@ -104,9 +104,10 @@ std::vector<Extent> parse_shape(const JsonView& value) {
   for (const JsonView& item : value.items()) {
     Extent extent;
     if (item.json().is_string()) {
-      extent.symbol = read_word(item, is_symbol,
-                                "is not a symbol; expected [A-Z][A-Za-z0-9]*, or a number "
-                                "without quotes");
+      extent.symbol = item.string();
+      if (const std::string wrong = why_not_symbol(extent.symbol); !wrong.empty()) {
+        item.fail(quote(extent.symbol) + " " + wrong);
+      }
     } else {
       extent.value = positive(item);
     }

@@ -456,8 +456,9 @@ TEST_CASE("schema: ops and tensors") {
        "ops[0].tensors[0].shape[0]: \"m\" is not a symbol; expected [A-Z][A-Za-z0-9]*, or a number "
        "without quotes"},
       {"/ops/0/tensors/0/shape/0", "NULL",
-       "ops[0].tensors[0].shape[0]: \"NULL\" is not a symbol; expected [A-Z][A-Za-z0-9]*, or a "
-       "number without quotes"},
+       "ops[0].tensors[0].shape[0]: \"NULL\" is a macro of the C library"},
+      {"/ops/0/tensors/0/shape/0", "A" + std::string(32, 'a'),
+       "ops[0].tensors[0].shape[0]: \"A" + std::string(32, 'a') + "\" has more than 32 characters"},
       {"/ops/0/tensors/0/shape/0", 0,
        "ops[0].tensors[0].shape[0]: expected an integer from 1 to 2147483647"},
       {"/ops/0/tensors/0/shape",
@@ -582,8 +583,13 @@ TEST_CASE("schema: no name is a macro of a header that a source may include") {
     refused += wrong == "is a macro of the C library" ? 1 : 0;
   }
   CHECK(refused > 50);
-  for (const std::string& macro : macros_of({"complex.h", "math.h", "stdio.h"})) {
-    CHECK_MESSAGE(!is_symbol(macro), macro);
+  for (const std::string& macro :
+       macros_of({"complex.h", "math.h", "stdio.h", "signal.h", "inttypes.h", "sys/param.h",
+                  "poll.h", "dirent.h", "elf.h", "fcntl.h", "sys/stat.h"})) {
+    CHECK_MESSAGE(!why_not_symbol(macro).empty(), macro);
+  }
+  for (const char* name : {"N", "SIGMA", "PRIOR", "SCN", "Rows", "HZ2"}) {
+    CHECK_MESSAGE(why_not_symbol(name).empty(), name);
   }
 }
 

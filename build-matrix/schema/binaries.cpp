@@ -17,11 +17,13 @@ namespace {
 
 constexpr Version kOldestGlibc = {2, 17};  // that Kiln itself runs on
 
-/// "lib/x86_64/libfoo.so.1": a relative path of plain components.
+/// "lib/x86_64/libstdc++.so.6": a relative path of plain components. Generated code names none.
 std::string read_file_path(const JsonView& value) {
-  return read_word(
-      value, [](const std::string& path) { return is_source_path(path, "") && path[0] != '.'; },
-      "is not a file's path inside the package");
+  const auto is_path = [](std::string path) {
+    std::ranges::replace(path, '+', '_');
+    return is_source_path(path, "") && path[0] != '.';
+  };
+  return read_word(value, is_path, "is not a file's path inside the package");
 }
 
 std::string read_soname(const JsonView& value) {

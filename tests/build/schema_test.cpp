@@ -228,6 +228,7 @@ TEST_CASE("schema: binaries that exist") {
       std::vector<FunctionCall>{{"forward", "forward", {"x", "w", "y", "mode", "steps", "scale"}}});
 
   const Refused rows[] = {
+      {"/binaries/0/carries", {"lib/libstdc++.so.6"}, ""},
       {"/binaries/0/file", "../x.so",
        "binaries[0].file: \"../x.so\" is not a file's path inside the package"},
       {"/binaries/0/file", "/lib/x.so",

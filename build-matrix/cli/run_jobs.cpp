@@ -55,9 +55,9 @@ void remove_stale(const Job& job, const fs::path& out, const Tell& tell) {
 }
 
 void check_out(const fs::path& out) {
-  if (out.string().find(':') != std::string::npos) {
+  if (out.string().find_first_of(":,") != std::string::npos) {
     throw Error(ErrorCode::kUsage, "build: --out is " + quote(out.string()) +
-                                       ", and zig keeps nothing in a folder with a colon in its "
+                                       ", and zig takes no folder with a colon or a comma in its "
                                        "name. Name another");
   }
   std::error_code unknown;

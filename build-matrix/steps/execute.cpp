@@ -17,6 +17,7 @@
 #include "base/join.hpp"
 #include "base/posix.hpp"
 #include "base/quote.hpp"
+#include "base/shell_word.hpp"
 #include "build-matrix/base/files.hpp"
 #include "build-matrix/base/process.hpp"
 #include "kiln/error.hpp"
@@ -200,7 +201,7 @@ class Execution {
     const std::string hint = explain_undefined(finished.output);
     fail(step, "it ended with status " + std::to_string(finished.status) + ". It said:\n" + said +
                    (hint.empty() ? "" : hint + "\n") + "The command was:\n" +
-                   join(command, " ", shell_quoted));
+                   join(command, " ", shell_word));
   }
 
   static void check_unchanged(const Step& step, const std::map<fs::path, std::string>& files) {
@@ -239,7 +240,7 @@ class Execution {
     for (const std::string& name : step.outputs) {
       if (!fs::is_regular_file(folder / name)) {
         fail(step, "it ended well and made no " + name + ". The command was:\n" +
-                       join(placed(step.command, folder), " ", shell_quoted));
+                       join(placed(step.command, folder), " ", shell_word));
       }
       const std::string& hex = made[step.folder / name] =
           Digest::of(read_file(folder / name)).hex();

@@ -73,15 +73,4 @@ std::string explain_undefined(std::string_view said) {
          "has it, for the CPU and for GPUs?";
 }
 
-std::string shell_quoted(std::string_view argument) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%";
-  if (!argument.empty() && argument.find_first_not_of(kPlain) == std::string_view::npos) {
-    return std::string(argument);
-  }
-  std::string quoted = "'";
-  for (const char c : argument) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
 }  // namespace kiln::build

@@ -61,7 +61,4 @@ std::vector<std::filesystem::path> parse_read_list(std::string_view text);
 /// of the kind.
 std::string explain_undefined(std::string_view said);
 
-/// One argument as a POSIX shell reads it back.
-std::string shell_quoted(std::string_view argument);
-
 }  // namespace kiln::build

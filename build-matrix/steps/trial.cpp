@@ -6,6 +6,7 @@
 
 #include "base/digest.hpp"
 #include "base/process.hpp"
+#include "base/shell_word.hpp"
 #include "build-matrix/base/files.hpp"
 #include "build-matrix/base/process.hpp"
 #include "build-matrix/steps/step.hpp"
@@ -63,9 +64,8 @@ void offer_for_trial(const std::vector<Job>& jobs, const fs::path& out, std::ost
     write_file(note, state);
   }
   progress << "To load what was built, and nothing older:\n  export KILN_REGISTRY="
-           << shell_quoted(registry.string())
-           << " KILN_UNSIGNED=" << shell_quoted(registry.string())
-           << " KILN_CACHE=" << shell_quoted((root / "cache").string()) << "\n";
+           << shell_word(registry.string()) << " KILN_UNSIGNED=" << shell_word(registry.string())
+           << " KILN_CACHE=" << shell_word((root / "cache").string()) << "\n";
 }
 
 }  // namespace kiln::build

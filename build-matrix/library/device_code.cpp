@@ -189,9 +189,7 @@ std::vector<EmbeddedCode> read_ptx(std::string_view text) {
   return modules;
 }
 
-std::vector<EmbeddedCode> read_device_code(const fs::path& file, const fs::path& cuobjdump) {
-  const std::string bytes = read_file(file);
-  if (is_ptx(bytes)) return read_ptx(bytes);
+std::vector<EmbeddedCode> list_cubins(const fs::path& file, const fs::path& cuobjdump) {
   std::vector<EmbeddedCode> found;
   const std::string list = ask(cuobjdump, "-lelf", file);
   for (const std::string_view line : split(list, '\n')) {
@@ -199,6 +197,13 @@ std::vector<EmbeddedCode> read_device_code(const fs::path& file, const fs::path&
       found.push_back({.code = *code, .ptx = {}, .toolkit = {}, .kernels = {}});
     }
   }
+  return found;
+}
+
+std::vector<EmbeddedCode> read_device_code(const fs::path& file, const fs::path& cuobjdump) {
+  const std::string bytes = read_file(file);
+  if (is_ptx(bytes)) return read_ptx(bytes);
+  std::vector<EmbeddedCode> found = list_cubins(file, cuobjdump);
   if (!found.empty()) read_dump(ask(cuobjdump, "-elf", file), found);
   for (EmbeddedCode& module : read_ptx(ask(cuobjdump, "-ptx", file))) {
     found.push_back(std::move(module));

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DeviceCode: what is in a file with code for GPUs that was compiled elsewhere: a cubin, PTX, a
-// fatbin, or a library that has fatbins. NVIDIA's cuobjdump reads all but PTX. After it: existing.
-// Throws Error(kBuild).
+// DeviceCode: what is in a file with code for GPUs: a cubin, PTX, a fatbin, or a library that has
+// fatbins. NVIDIA's cuobjdump reads all but PTX. After it: inspect, existing. Throws Error(kBuild).
 #pragma once
 
 #include <filesystem>
@@ -34,6 +33,10 @@ struct EmbeddedCode {
 /// In the file's order; none if it has no device code.
 std::vector<EmbeddedCode> read_device_code(const std::filesystem::path& file,
                                            const std::filesystem::path& cuobjdump);
+
+/// Of those, machine code alone, and only what it is for.
+std::vector<EmbeddedCode> list_cubins(const std::filesystem::path& file,
+                                      const std::filesystem::path& cuobjdump);
 
 /// Whether the bytes of a file are PTX: no cubin and no fatbin.
 bool is_ptx(std::string_view bytes);

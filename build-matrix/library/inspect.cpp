@@ -10,7 +10,6 @@
 
 #include "base/join.hpp"
 #include "build-matrix/base/files.hpp"
-#include "build-matrix/base/process.hpp"
 #include "build-matrix/library/device_code.hpp"
 #include "build-matrix/library/elf.hpp"
 #include "build-matrix/library/linkage.hpp"
@@ -161,26 +160,6 @@ void check_kernels(const ElfLibrary& library, const Facts& facts, const std::str
   }
 }
 
-/// Asks cuobjdump, which lists a cubin as "ELF file    1: <name>.sm_90a.cubin".
-DeviceCode cubin_target(const fs::path& cubin, const fs::path& cuobjdump) {
-  constexpr std::string_view kCubin = ".cubin";
-  const Finished finished = run_captured({cuobjdump.string(), "-lelf", cubin.string()});
-  if (finished.status != 0) {
-    throw Error(ErrorCode::kBuild, "is a cubin, and cuobjdump ended with status " +
-                                       std::to_string(finished.status) + ": " + finished.output);
-  }
-  std::string_view name = finished.output;
-  name = name.substr(0, name.find_last_not_of(" \t\r\n") + 1);
-  if (name.ends_with(kCubin)) {
-    name.remove_suffix(kCubin.size());
-    const std::size_t dot = name.rfind('.');
-    if (dot != std::string_view::npos) {
-      if (const auto code = parse_device_code(name.substr(dot + 1))) return *code;
-    }
-  }
-  throw Error(ErrorCode::kBuild, "is a cubin, and cuobjdump names no GPU: " + finished.output);
-}
-
 /// What one embedded image is compiled for, and its kernels. Throws Error(kBuild).
 Image read_image(const std::string& stem, std::string_view bytes, const fs::path& cuobjdump,
                  const fs::path& scratch) {
@@ -200,7 +179,9 @@ Image read_image(const std::string& stem, std::string_view bytes, const fs::path
   image.kernels = cubin_kernels(bytes, "is a cubin");
   const fs::path carved = scratch / (stem + ".carved.cubin");
   write_file(carved, bytes);
-  image.code = cubin_target(carved, cuobjdump);
+  const std::vector<EmbeddedCode> listed = list_cubins(carved, cuobjdump);
+  if (listed.empty()) throw Error(ErrorCode::kBuild, "is a cubin, and cuobjdump names no GPU");
+  image.code = listed.front().code;
   fs::remove(carved);
   return image;
 }

@@ -125,6 +125,30 @@ class ReleaseTest(unittest.TestCase):
             for name in (f"{TOP}.tar.gz", f"kiln-{VERSION}.provenance.json"):
                 self.assertNotEqual(run(*attested, cwd=self.changed(name)).returncode, 0, name)
 
+    def test_the_metadata_goes_on_from_the_release_before(self):
+        keys = self.work / "keys"
+        keys.mkdir()
+        registry = BIN / "kiln-registry"
+        for key in ("root", "targets", "online"):
+            self.assertEqual(run(registry, "key", keys / key).returncode, 0)
+        root = keys / "root.json"
+        made = [word for key in ("root", "targets", "online") for word in (f"--{key}-key", keys / f"{key}.pub")]
+        for words in (["init", *made, "--out", root], ["sign", root, "--key", keys / "root"]):
+            done = run(registry, *words)
+            self.assertEqual(done.returncode, 0, done.stdout)
+        before = []
+        for number in (1, 2):
+            release = self.work / f"release {number}"
+            done = run(SOURCE / "ci/release", release, "--dry-run", *self.arguments, "--root", root,
+                       "--registry-key", keys / "targets", "--registry-key", keys / "online", *before)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            kernels = release / f"kiln-kernels-{VERSION}.tar.gz"
+            before = ["--before", kernels]
+            with tarfile.open(kernels) as tar:
+                documents = [tar.extractfile(each).read() for each in tar.getmembers() if "/kiln.tuf/blobs/" in each.name and each.isfile()]
+            signed = [json.loads(each).get("signed", {}) for each in documents if each.startswith(b"{")]
+            self.assertEqual({each["version"] for each in signed if each.get("_type") == "timestamp"}, {number})
+
     def refused(self, text, *words):
         done = run(SOURCE / "ci/release", *words)
         self.assertNotEqual(done.returncode, 0)
@@ -136,6 +160,8 @@ class ReleaseTest(unittest.TestCase):
         self.refused("a release needs --key", new)
         self.refused("no registry in", new, "--dry-run", "--registry", self.work / "nowhere")
         key = ["--key", "k", "--root", "r", "--registry-key", "k", "--url", "https://a.b", "--source", "https://a.b", "--builder", "b"]
+        self.refused("a release needs either --before or --first", new, *key)
+        key.append("--first")
         if f"## Unreleased: {VERSION}" in (SOURCE / "CHANGELOG.md").read_text():
             self.refused(f"CHANGELOG.md has no part '## {VERSION}'", new, *key, *self.arguments)
         self.assertFalse(new.exists())
@@ -143,6 +169,13 @@ class ReleaseTest(unittest.TestCase):
         shutil.copytree(self.work / "packages", other)
         (other / "COMMIT").write_text("0" * 40)
         self.refused("the packages of another commit", new, "--dry-run", "--packages", other, *self.arguments[2:])
+        shutil.copyfile(self.work / "packages/COMMIT", other / "COMMIT")
+        deb = other / f"kiln_{VERSION}-1_amd64.deb"
+        deb.write_bytes(b"other")
+        self.refused("is not what ci/package made", new, "--dry-run", "--packages", other, *self.arguments[2:])
+        deb.rename(other / "kiln_0.0.9-1_amd64.deb")
+        (other / "SHA256SUMS").write_text(run("sha256sum", "kiln_0.0.9-1_amd64.deb", cwd=other).stdout)
+        self.refused(f"is no file of version {VERSION}", new, "--dry-run", "--packages", other, *self.arguments[2:])
         (other / "COMMIT").unlink()
         self.refused("run ci/package", new, "--dry-run", "--packages", other, *self.arguments[2:])
 

@@ -119,6 +119,7 @@ main() {
   while [ ! -e "$there" ]; do there=$(dirname "$there"); done
   trap leave EXIT
   trap 'exit 1' HUP INT TERM
+  trap '' PIPE  # who reads what it says may go: it installs all the same
   mkdir -p "$prefix/opt" "$prefix/bin" 2>/dev/null || refuse "$prefix cannot be written: choose another --prefix."
 
   draft=$(mktemp -d "$prefix/opt/.kiln-XXXXXX") || refuse "$prefix/opt cannot be written: choose another --prefix."

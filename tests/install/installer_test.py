@@ -249,6 +249,7 @@ class InstallerTest(unittest.TestCase):
                                   env={"HOME": str(self.home), "PATH": os.environ["PATH"]})
             self.assertEqual(done.returncode, 0, where)
             self.assertTrue((self.home / ".local/bin/kiln").exists(), where)
+            self.assertEqual(list((self.home / ".local/opt").glob(".*")), [], where)
             shutil.rmtree(self.home / ".local")
 
     def test_a_command_that_does_not_run(self):

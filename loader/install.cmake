@@ -7,6 +7,10 @@
 #   development   headers, libkiln.so, CMake and pkg-config files
 #   static        libkiln.a, for kiln::kiln
 include(CMakePackageConfigHelpers)
+# Some packagers give absolute folders.
+foreach(each LIBDIR INCLUDEDIR)
+  file(RELATIVE_PATH CMAKE_INSTALL_${each} ${CMAKE_INSTALL_PREFIX} ${CMAKE_INSTALL_FULL_${each}})
+endforeach()
 set(KILN_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/kiln)
 
 foreach(folder IN LISTS KILN_PACKAGE_INCLUDES ITEMS include)

@@ -13,7 +13,8 @@
 include_guard(GLOBAL)
 
 set(KILN_LOCKFILE "${PROJECT_SOURCE_DIR}/kiln.lock" CACHE FILEPATH "Digests of the required kernels")
-find_program(KILN_EXECUTABLE kiln HINTS ${PACKAGE_PREFIX_DIR}/bin)
+find_program(KILN_EXECUTABLE kiln HINTS ${kiln_PREFIX_DIR}/bin)
+set(_kiln_no_command "the command kiln is not found: install it (Debian: kiln), or set KILN_EXECUTABLE")
 
 # CMake has lists without escapes, and no custom target in a folder with '#'.
 function(_kiln_check_path path characters)
@@ -58,10 +59,14 @@ function(_kiln_add_headers name version)
   if(EXISTS "${KILN_LOCKFILE}")
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${KILN_LOCKFILE}")
     file(READ "${KILN_LOCKFILE}" locked)
+    string(JSON all ERROR_VARIABLE damaged GET "${locked}" kernels)
     string(JSON of_this ERROR_VARIABLE not_locked GET "${locked}" kernels ${name})
-    if(NOT not_locked)
+    if(damaged OR NOT not_locked)  # kiln says what is wrong with a file that cannot be read
       set(lock --lock "${KILN_LOCKFILE}")
     endif()
+  endif()
+  if(NOT KILN_EXECUTABLE)
+    message(FATAL_ERROR "kiln_require(${name} VERSION ${version} DEV): ${_kiln_no_command}")
   endif()
   execute_process(
     COMMAND "${KILN_EXECUTABLE}" install --dev --json ${name}@${version} ${lock}
@@ -117,10 +122,13 @@ struct Required {
   add_library(kiln-required INTERFACE)
   add_library(kiln::required ALIAS kiln-required)
   target_include_directories(kiln-required INTERFACE "${folder}/include")
-  add_custom_target(kiln-lock
-    COMMAND "${KILN_EXECUTABLE}" lock --requirements "${folder}/kiln.json" --lock "${KILN_LOCKFILE}"
-    VERBATIM USES_TERMINAL)
-  add_custom_target(kiln-prefetch
-    COMMAND "${KILN_EXECUTABLE}" install --lock "${KILN_LOCKFILE}"
-    VERBATIM USES_TERMINAL)
+  if(KILN_EXECUTABLE)
+    set(lock "${KILN_EXECUTABLE}" lock --requirements "${folder}/kiln.json" --lock "${KILN_LOCKFILE}")
+    set(prefetch "${KILN_EXECUTABLE}" install --lock "${KILN_LOCKFILE}")
+  else()
+    set(lock "${CMAKE_COMMAND}" -E echo "${_kiln_no_command}" COMMAND "${CMAKE_COMMAND}" -E false)
+    set(prefetch ${lock})
+  endif()
+  add_custom_target(kiln-lock COMMAND ${lock} VERBATIM USES_TERMINAL)
+  add_custom_target(kiln-prefetch COMMAND ${prefetch} VERBATIM USES_TERMINAL)
 endfunction()

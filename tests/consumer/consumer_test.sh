@@ -66,7 +66,7 @@ maker=$(realpath "$build")/bin/kiln  # an installed Kiln makes no packages
 rm -r "$work/row-scale" "$work/kernels"
 project=$work/dev
 cp -r "$source/tests/consumer/dev" "$project"
-configure() { cmake -S "$project" -B "$project/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix"; }
+configure() { cmake -S "$project" -B "$project/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" "$@"; }
 configure >/dev/null
 cmake --build "$project/build"
 "$project/build/dev_consumer"
@@ -83,4 +83,17 @@ if configure >"$work/log" 2>&1; then
   exit 1
 fi
 grep -q 'verify row-scale@1 dev' "$work/log"
+# A lock file with git's marks of a conflict is not none; and a prefix without the command says what is missing.
+echo '<<<<<<< HEAD' >"$project/kiln.lock"
+if configure >"$work/log" 2>&1; then
+  echo "consumer: headers were taken beside a lock file that cannot be read" >&2
+  exit 1
+fi
+grep -q "kiln.lock" "$work/log"
+rm -r "$project/kiln.lock" "$project/build" "$kiln"
+if configure -DCMAKE_FIND_USE_SYSTEM_ENVIRONMENT_PATH=OFF >"$work/log" 2>&1; then
+  echo "consumer: headers came from a registry without the command" >&2
+  exit 1
+fi
+grep -q "the command kiln is not found" "$work/log"
 echo "consumer: the C++ example and the C program work from an installed prefix"

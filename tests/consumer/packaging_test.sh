@@ -89,4 +89,10 @@ cmake --install "$work/embedded" --prefix "$work/embedder" >/dev/null
   fail "a project that has Kiln inside installs $(cd "$work/embedder" && find . -type f | tr '\n' ' ')"
 cmake "$work/embedded" -DKILN_INSTALL=ON >/dev/null
 grep -q libkiln.so "$work/embedded/kiln/loader/cmake_install.cmake" || fail "KILN_INSTALL=ON installs no libkiln.so"
+# Some packagers give absolute folders.
+cmake "$work/embedded" -DCMAKE_INSTALL_PREFIX=/opt/k -DCMAKE_INSTALL_LIBDIR=/opt/k/lib64 -DCMAKE_INSTALL_INCLUDEDIR=/opt/h/include >/dev/null
+# shellcheck disable=SC2016  # pkg-config's own
+for line in 'libdir=${prefix}/lib64' 'includedir=${prefix}/../h/include'; do
+  grep -qxF "$line" "$work/embedded/kiln/loader/kiln.pc" || fail "kiln.pc lacks $line where folders are absolute"
+done
 echo "packaging: movable, findable with and without pkg-config, quiet inside another project"

@@ -339,7 +339,7 @@ class Verbs(World):
         self.kiln("cache", "repair")
         self.assertFalse(ref.exists())
         closed = f"mount --bind {cache} {cache}; mount -o remount,bind,ro {cache}; exec \"$@\""
-        if os.geteuid() == 0:
+        if subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True).returncode == 0:
             said = "it is here, and not in the cache's list: "
             self.run_command("unshare", "-m", "sh", "-ec", closed, "sh", KILN, "install", "tiny-op@1", "--device", "cpu", says=said)
         self.assertFalse(ref.exists())

@@ -110,7 +110,8 @@ void run(const LaunchesStep& step) {
 void run(const ImagesStep& step) {
   std::vector<DeviceImage> images;
   for (const fs::path& image : step.images) {
-    images.push_back({.stem = image.stem().string(),
+    const std::string name = image.stem().string();
+    images.push_back({.stem = name.substr(name.rfind('+') + 1),  // without its source's folder
                       .path = image.lexically_relative(step.beside).string(),
                       .sha256 = Digest::of(read_file(image)).hex(),
                       .ptx = image.extension() == ".ptx"});

@@ -75,16 +75,18 @@ void add_parameter(std::string_view line, DeviceKernel& kernel) {
   kernel.parameters[hexadecimal(place)] = hexadecimal(size);
 }
 
-/// Numbers of a list, as "0x80 0x1 0x1 " or "128, 1, 1".
+/// Numbers of a list, as "0x80 0x1 0x1 " or "128, 1, 1"; none if one is no number.
 std::vector<std::uint64_t> numbers_of(std::string_view list) {
+  constexpr std::string_view kBetween = ", \t";
   std::vector<std::uint64_t> numbers;
-  while ((list = list.substr(std::min(list.find_first_not_of(", \t"), list.size()))) != "") {
-    const bool is_hexadecimal = list.starts_with("0x");
-    if (is_hexadecimal) list.remove_prefix(2);
-    const auto [end, failed] = std::from_chars(list.data(), list.data() + list.size(),
-                                               numbers.emplace_back(), is_hexadecimal ? 16 : 10);
-    if (failed != std::errc()) return {};
-    list.remove_prefix(static_cast<std::size_t>(end - list.data()));
+  for (std::size_t at = list.find_first_not_of(kBetween); at < list.size();) {
+    std::string_view word = list.substr(at, list.find_first_of(kBetween, at) - at);
+    at = list.find_first_not_of(kBetween, at + word.size());
+    const int base = word.starts_with("0x") ? 16 : 10;
+    if (base == 16) word.remove_prefix(2);
+    const auto [end, failed] =
+        std::from_chars(word.begin(), word.end(), numbers.emplace_back(0), base);
+    if (failed != std::errc() || end != word.end()) return {};
   }
   return numbers;
 }

@@ -119,8 +119,8 @@ class PackageGraph {
 
   fs::path compile_owned(const fs::path& source, const Owner& owner, const std::string& folder,
                          const std::vector<std::string>& flags) {
-    fs::path object = build_.places.work() / owner.name / folder / owner.place_of(source);
-    object += ".o";
+    const fs::path object =
+        build_.places.work() / owner.name / folder / (owner.name_of(source) + ".o");
     return compile(source, object, flags, owner);
   }
 

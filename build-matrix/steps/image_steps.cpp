@@ -27,14 +27,15 @@ ImagePlace place_of(PackageBuild& build, const VariantPlan& plan, const ImagePla
   std::string built_for = "cu" + to_string(*plan.toolkit) + "-" + to_string(image.code);
   for (const std::string& name : plan.headers) built_for += "-" + name;
   const bool ptx = image.code.kind == DeviceCode::Kind::kPtx;
-  fs::path name = image.stem + (ptx ? ".ptx" : ".cubin");
   std::string owner_name = build.job.package.name;
+  fs::path name = image.stem + ".py";
   if (!image.is_triton()) {
     const fs::path source = build.files.path_of(image.source);
     const Owner& owner = build.files.owner_of_image(source);
-    name = owner.place_of(source).replace_filename(name);
     owner_name = owner.name;
+    name = owner.name_of(source);
   }
+  name.replace_extension(ptx ? ".ptx" : ".cubin");
   return {built_for, build.places.work() / owner_name / "device" / built_for / name};
 }
 
@@ -57,7 +58,7 @@ void add_image(PackageBuild& build, const ImagePlan& planned, const VariantPlan&
   std::string tool = compiler.digest + " " + nvrtc_step_digest();
   const fs::path source = build.files.path_of(planned.source);
   const std::string name = image.filename().string();
-  const std::string log = planned.stem + ".ptxas.txt";
+  const std::string log = image.stem().string() + ".ptxas.txt";
   std::vector<std::string> command = {build.places.self.string(),
                                       "step",
                                       "nvrtc",

@@ -24,12 +24,11 @@ std::vector<fs::path> headers_of(const fs::path& folder) {
 
 }  // namespace
 
-fs::path Owner::place_of(const fs::path& source) const {
-  fs::path place;
-  for (const fs::path& part : source.lexically_relative(folder)) {
-    place /= part == ".." ? ".beside" : part;  // no source lies in a hidden folder
-  }
-  return place;
+std::string Owner::name_of(const fs::path& source) const {
+  std::string file = source.lexically_relative(folder).string();
+  if (file.starts_with("../")) file.erase(0, 2);
+  std::ranges::replace(file, '/', '+');  // which no source's path has
+  return file;
 }
 
 PackageFiles::PackageFiles(const Job& job, const Places& places, Sources& sources)

@@ -25,9 +25,8 @@ struct Owner {
   /// Folders, and what they are called in an object.
   std::vector<std::pair<std::filesystem::path, std::string>> prefixes;
 
-  /// Below a folder of what the owner's sources are made into: a source's name, as it lies to the
-  /// owner's folder. No two sources have one.
-  std::filesystem::path place_of(const std::filesystem::path& source) const;
+  /// Of what is made of a source: "csrc+norm+cpu.cpp", of one beside the owner "+other+cpu.cpp".
+  std::string name_of(const std::filesystem::path& source) const;
 };
 
 /// The files of one package. The constructor writes those that package.json alone makes.

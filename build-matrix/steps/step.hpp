@@ -21,7 +21,7 @@ std::string made(const std::string& name);
 
 struct Step {
   std::string kind;                           ///< "compile"
-  std::string what;                           ///< "geglu-mlp/host/x86-64-v3/csrc/cpu_gemm.cpp.o"
+  std::string what;                           ///< "geglu-mlp/host/x86-64-v3/csrc+cpu_gemm.cpp.o"
   std::vector<std::string> command;           ///< its program's path comes first; no shell reads it
   std::vector<std::string> environment = {};  ///< "NAME=value": all that it gets, and TMPDIR
   std::string tool;  ///< digest of the program, and of what comes with it and is read unasked

@@ -142,7 +142,7 @@ TEST_CASE("build: both CPU architectures carry the same machine code") {
   CHECK(to_string(workshop().config("cu11.8-compute_80-x86_64").needs.device_code.at(0)) ==
         "compute_80");
   const std::string image =
-      read_file(workshop().out() / ".work/scale/device/cu12.9-sm_90a/csrc/smxx_scale.cubin");
+      read_file(workshop().out() / ".work/scale/device/cu12.9-sm_90a/csrc+smxx_scale.cubin");
   for (const char* id : {"cu12.9-sm_90a-x86_64", "cu12.9-sm_90a-aarch64"}) {
     CHECK(read_file(workshop().variant(id) / "libscale.so").find(image) != std::string::npos);
   }
@@ -271,11 +271,10 @@ TEST_CASE("build: a package is built from sources of the one beside it, and its 
   const std::string gpu = id("cu12.9-sm_90a-x86_64");
   CHECK(workshop().run(command).output.find("are up to date") != std::string::npos);
   const auto image_of = [](const std::string& package) {
-    return workshop().out() / ".work" / package / "device/cu12.9-sm_90a/csrc/smxx_scale.cubin";
+    return workshop().out() / ".work" / package / "device/cu12.9-sm_90a/csrc+smxx_scale.cubin";
   };
   const auto own_image = [] {  // of what lies beside the package, and is compiled for it alone
-    return workshop().out() /
-           ".work/sharing/device/cu12.9-sm_90a/.beside/scale/csrc/smxx_scale.cubin";
+    return workshop().out() / ".work/sharing/device/cu12.9-sm_90a/+scale+csrc+smxx_scale.cubin";
   };
   CHECK(fs::exists(image_of("scale")));  // once for both
   CHECK_FALSE(fs::exists(own_image()));
@@ -283,10 +282,10 @@ TEST_CASE("build: a package is built from sources of the one beside it, and its 
   const auto has_object = [](const std::string& owner, const std::string& source) {
     return fs::exists(workshop().out() / ".work" / owner / "host/x86-64-v3" / (source + ".o"));
   };
-  CHECK(has_object("kiln.sdk", "src/check.cpp"));
-  CHECK(has_object("sharing", ".beside/scale/csrc/cpu_package.cpp"));
-  CHECK_FALSE(has_object("scale", "src/check.cpp"));
-  CHECK_FALSE(has_object("sharing", "src/check.cpp"));
+  CHECK(has_object("kiln.sdk", "src+check.cpp"));
+  CHECK(has_object("sharing", "+scale+csrc+cpu_package.cpp"));
+  CHECK_FALSE(has_object("scale", "src+check.cpp"));
+  CHECK_FALSE(has_object("sharing", "src+check.cpp"));
 
   workshop().replace("csrc/block.cuh", "256", "128");
   workshop().must(command);
@@ -344,8 +343,8 @@ TEST_CASE("build: sources of one name in two folders are two, in one package and
   }
   workshop().must({"first", "second", "--only", "cpu-x86-64-v3," + gpu});
   const auto image_of = [&](const std::string& package) {
-    return read_file(workshop().out() / ".work/kernels/device/cu11.8-compute_80" / package /
-                     "smxx_scale.ptx");
+    return read_file(workshop().out() / ".work/kernels/device/cu11.8-compute_80" /
+                     (package + "+smxx_scale.ptx"));
   };
   CHECK(image_of("first") != image_of("second"));
   for (const std::string package : {"first", "second"}) {

@@ -62,7 +62,7 @@ class Headers(unittest.TestCase):
                          [("smxx_sums", ["running_sums", "sums"]), ("smxx_product", ["product"])])
         report = (folder / "ptxas.txt").read_text()
         self.assertEqual(report.count(" 0 bytes spill stores"), 3, report)
-        cubin = next((self.work / "out/.work/block-sums/device").glob("cu13.5-sm_90-*/smxx_product.cubin"))
+        cubin = next((self.work / "out/.work/block-sums/device").glob("cu13.5-sm_90-*/csrc+smxx_product.cubin"))
         code = subprocess.run([TOOLCHAINS / "bin/nvdisasm", "-c", cubin], text=True, capture_output=True, check=True)
         self.assertIn("HMMA.16816.F32", code.stdout)
 

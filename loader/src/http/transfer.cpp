@@ -336,7 +336,7 @@ HttpAnswer Transfer::ask_once(const HttpRequest& request, const Sink& sink) {
   curl_easy_reset(curl);  // keeps the connection
   curl_easy_setopt(curl, CURLOPT_URL, request.url.c_str());
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, handle_->error.data());
-  curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);  // a library owns no signal handlers
+  curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);    // a library owns no signal handlers
   curl_easy_setopt(curl, CURLOPT_QUICK_EXIT, 1L);  // no wait for a name server that does not answer
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);

@@ -36,7 +36,8 @@ class Mirrored final : public Repository {
   void open(const Descriptor& descriptor, BlobSink& sink, const Asking& asking) const override {
     ask(asking.what, [&](const Repository& repository) {
       const bool resumed = sink.size() > 0;
-      if (!resumed) sink.restart();  // a sink in memory keeps what a place had sent before it was cut
+      if (!resumed)
+        sink.restart();  // a sink in memory keeps what a place had sent before it was cut
       try {
         repository.open(descriptor, sink, asking);
         sink.finish();

@@ -264,17 +264,17 @@ class MetadataPush {
     ours_.emplace(follow(files_, kFolder, trust::Expiry::kRefused));
     before_ = upload_.tagged(trust::kTrustTag);
     if (!before_) return;
-    const TrustFiles theirs = read_trust_files(upload_.repository(), patience_, Roles::kTop);
-    for (const auto& [name, bytes] : theirs) {
+    theirs_ = read_trust_files(upload_.repository(), patience_, Roles::kAll);
+    for (const auto& [name, bytes] : theirs_) {
       if (!name.ends_with(".root.json")) continue;
       const auto same = files_.find(name);
       if (same == files_.end()) fail_ahead("has " + name + ", which the folder lacks");
       if (same->second != bytes) fail_ahead("has another " + name);
     }
-    there_.emplace(follow(theirs, upload_.place(trust::kTrustTag), kTold));
+    there_.emplace(follow(theirs_, upload_.place(trust::kTrustTag), kTold));
     const std::uint64_t version = there_->timestamp()->version;
     const std::uint64_t ours = ours_->timestamp()->version;
-    const bool differs = files_.at("timestamp.json") != theirs.at("timestamp.json");
+    const bool differs = files_.at("timestamp.json") != theirs_.at("timestamp.json");
     if (is_ahead(*there_, *ours_) || (version == ours && differs)) {
       fail_ahead("is at timestamp " + std::to_string(version) + ", the folder at " +
                  std::to_string(ours));
@@ -292,7 +292,11 @@ class MetadataPush {
   std::optional<Descriptor> newly_promised(const std::string& name) try {
     const std::optional<trust::Target> target = promised(name);
     const std::optional<Digest> digest = target ? target->promise.sha256() : std::nullopt;
-    if (!digest || named_there(name) == digest) return std::nullopt;
+    if (!digest) return std::nullopt;
+    const std::optional<trust::SignedTarget> known =
+        there_ ? find_target(*there_, theirs_, upload_.place(trust::kTrustTag), name)
+               : std::nullopt;
+    if (known && known->target.promise.sha256() == digest) return std::nullopt;
     return Descriptor{std::string(kMediaTypeIndex), *digest, target->length};
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kTrust) throw;
@@ -318,15 +322,6 @@ class MetadataPush {
   static constexpr trust::Expiry kTold = trust::Expiry::kTold;
   static constexpr const char* kFolder = "the folder";
 
-  /// What the server's metadata says of a name, without the roles that it delegates to.
-  std::optional<Digest> named_there(const std::string& name) const {
-    if (!there_) return std::nullopt;
-    const auto found = there_->search(name, [&](const std::string& role, const std::string& by) {
-      return there_->targets(role, by) != nullptr;
-    });
-    return found ? found->target.promise.sha256() : std::nullopt;
-  }
-
   /// Blobs that clients fetch now, which the push before this one has read back.
   std::set<Digest> named_before() const {
     std::set<Digest> digests;
@@ -346,6 +341,7 @@ class MetadataPush {
   }
 
   TrustFiles files_;
+  TrustFiles theirs_;
   Patience patience_;
   Traffic traffic_;
   Upload upload_;
@@ -362,9 +358,9 @@ void check_online(const Destination& to) {
 }
 
 /// Refuses metadata that names versions of the folder which the server would lack. Asks until it
-/// knows enough of them.
+/// knows enough of them. Of a package that the login may not push, nobody may say.
 void check_left_behind(const fs::path& folder, const std::vector<Outgoing>& outgoing,
-                       MetadataPush& metadata, const Destination& to) {
+                       MetadataPush& metadata, const Destination& to, const Progress& progress) {
   constexpr std::size_t kMostNamed = 8;
   std::set<std::string> sent;
   for (const Outgoing& each : outgoing) {
@@ -382,7 +378,13 @@ void check_left_behind(const fs::path& folder, const std::vector<Outgoing>& outg
       if (!index) continue;
       if (!upload) upload.emplace(to.registry, package, to.settings, to.patience, traffic);
       const std::string subject = label(package, version);
-      if (!upload->has(*index, "index of " + subject)) lacking.push_back(subject);
+      try {
+        if (!upload->has(*index, "index of " + subject)) lacking.push_back(subject);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kNetwork) throw;
+        progress("whether the server has " + subject +
+                 ", which the metadata names, is not known: " + error.what());
+      }
     }
   }
   if (lacking.empty()) return;
@@ -493,7 +495,7 @@ PushReport push(const fs::path& folder, const std::vector<PackageVersions>& want
   }
   MetadataPush metadata(std::move(files), to);
   metadata.plan();
-  check_left_behind(folder, outgoing, metadata, to);
+  check_left_behind(folder, outgoing, metadata, to, progress);
   PushReport report{push_all(std::move(outgoing), "*", &metadata, to, progress)};
   report.timestamp = metadata.run();
   progress("pushed trust metadata, timestamp " + std::to_string(report.timestamp));

@@ -81,10 +81,13 @@ void Edits::fail_to_change(const std::string& role) const {
   fail_to_sign(ErrorCode::kConflict, request_.registry,
                printable(role) + " " + std::to_string(find_pending(role)->version()) +
                    " waits with every signature that it needs, and this change would take them "
-                   "away; nothing was signed. Make it visible first, with a key that says what is "
-                   "newest: 'kiln registry sign --registry " +
-                   shell_word(request_.registry.string()) + drafts + " --key KEY'" +
-                   "; or give it up: remove " + draft_path(request_.registry).string());
+                   "away; nothing was signed. Give --key as often as it needs signatures, and all "
+                   "of it is signed anew; or, where no publisher has yet to sign, make it visible "
+                   "first: 'kiln registry sign --registry " +
+                   shell_word(request_.registry.string()) + drafts +
+                   " --key KEY', of the key that says what is newest; or give up all that waits: "
+                   "remove " +
+                   draft_path(request_.registry).string());
 }
 
 void Edits::take_returned(const std::string& role) {

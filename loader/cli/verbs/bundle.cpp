@@ -44,6 +44,11 @@ int run_create(const Creating& creating, const Options& options) {
     for (const std::string& id : kernel.variants) {
       print("%s@%d %s\n", kernel.name.c_str(), kernel.version, id.c_str());
     }
+    if (kernel.left_out.empty()) continue;
+    tell(
+        "note: %s has no signed metadata in the bundle: %s. Install it there with the lock file: "
+        "'kiln bundle install --locked'\n",
+        label(kernel.name, kernel.version).c_str(), kernel.left_out.c_str());
   }
   print_json("bundle-create", {{"file", creating.file}, {"kernels", documents}});
   return 0;

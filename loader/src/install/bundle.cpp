@@ -107,6 +107,18 @@ std::vector<const Variant*> named_variants(const BundlePart& part, const Version
   return named;
 }
 
+/// Why signed metadata would not vouch for an index there; empty: it does, or the registry has
+/// none.
+std::string why_unvouched(Source& source, const VersionIndex& version) try {
+  if (!source.is_signed) return {};
+  const Digest newest = source.vouch().ask(source.name, version.index.version).index.digest;
+  if (newest == version.descriptor.digest) return {};
+  return "another index of it is signed by now, " + newest.str();
+} catch (const Error& error) {
+  if (error.code() == ErrorCode::kCancelled) throw;
+  return error.what();
+}
+
 /// What vouches for the versions, so that an install can verify them as from the registry.
 void add_metadata(Install& install, Contents& contents) {
   const std::vector<Descriptor> pulled = install.source().pull_metadata();
@@ -166,9 +178,14 @@ BundledKernel add_part(const BundlePart& part, Contents& contents) {
   contents.tags.emplace(tag, version.descriptor);
   contents.registries.emplace(tag, install.registry());
   contents.add(version.descriptor);
-  add_metadata(install, contents);
-  add_attestations(install, part.name, version, contents);
   BundledKernel kernel{part.name, version.index.version, version.descriptor, {}};
+  if (install.is_locked()) {
+    const bool offline = !install.source().may_ask();
+    kernel.left_out = offline ? "offline nobody is asked what was signed last"
+                              : why_unvouched(install.source(), version);
+  }
+  if (kernel.left_out.empty()) add_metadata(install, contents);
+  add_attestations(install, part.name, version, contents);
   for (const Package& package :
        pull_all(part.name, part.request, options, version, variants, Layers::kPulled)) {
     contents.tags.emplace(tag + "-" + package.variant.id, package.variant.manifest);

@@ -144,6 +144,7 @@ class Install {
   void check_installed(const Package& package);
 
   Source& source() { return source_; }
+  bool is_locked() const { return lock_.has_value(); }
   const Cache& cache() const { return source_.cache; }
   const std::string& registry() const { return source_.registry; }
 

@@ -89,7 +89,8 @@ std::vector<Descriptor> Source::pull_metadata() {
   if (!may_ask()) {
     throw Error(ErrorCode::kOffline,
                 "fetch trust metadata of " + registry + ": a bundle of a signed registry carries " +
-                    "what was signed last, and offline nothing is fetched. Make the bundle online");
+                    "what was signed last, and offline nothing is fetched. Make the bundle online, "
+                    "or of what a lock file pins");
   }
   return vouch().pull_metadata();
 }

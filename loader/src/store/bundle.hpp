@@ -33,6 +33,9 @@ struct BundledKernel {
   std::vector<std::string> variants;  ///< those that are inside
   std::string registry = {};  ///< the registry that the bundle says it is from; may be empty
   bool is_signed = false;     ///< the bundle has signed metadata, which may vouch for it
+  /// Of one that is being made: why it has none of a signed registry, so that the lock file alone
+  /// vouches for this kernel there.
+  std::string left_out = {};
 };
 
 /// Throws kNotFound if the file is missing, kIntegrity if it is not a bundle.

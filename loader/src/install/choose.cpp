@@ -2,6 +2,8 @@
 //
 // Choose: the second step of install: which variant of an index this machine gets, and what is said
 // where none fits.
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -115,10 +117,10 @@ Choice Install::choose(VersionIndex version, const Selection& selection) {
     try {  // variants may have been added
       choice = judge(ask_index(choice.version.index.version, &choice.version), selection);
     } catch (const Error& error) {
-      // kCache: a cache that may only be read cannot keep what is signed anew either.
-      const bool no_answer = error.code() == ErrorCode::kNetwork ||
-                             error.code() == ErrorCode::kNotFound ||
-                             error.code() == ErrorCode::kCache;
+      // A cache that may only be read cannot keep what is signed anew either.
+      const bool no_answer =
+          error.code() == ErrorCode::kNetwork || error.code() == ErrorCode::kNotFound ||
+          (error.code() == ErrorCode::kCache && ::access(source_.cache.root().c_str(), W_OK) != 0);
       if (!no_answer && error.code() != ErrorCode::kOffline) throw;
       not_asked = no_answer ? error.what() : "offline nothing is fetched";
     }

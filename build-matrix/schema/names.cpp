@@ -85,18 +85,21 @@ constexpr std::string_view kCapitalMacros =
     "WCONTINUED WEOF WEXITED WEXITSTATUS WIFCONTINUED WIFEXITED WIFSIGNALED WIFSTOPPED WNOHANG "
     "WNOWAIT WSTOPPED WSTOPSIG WTERMSIG WUNTRACED ";
 
-/// Of inttypes.h: PRIX64, SCNdLEAST8 and the like.
-bool is_format(std::string_view name) {
-  constexpr std::size_t kPrefix = 3;
-  if (!name.starts_with("PRI") && !name.starts_with("SCN")) return false;
-  for (const std::string_view end : {"8", "16", "32", "64", "MAX", "PTR"}) {
-    if (name.size() > kPrefix + end.size() && name.ends_with(end)) return true;
-  }
-  return false;
-}
-
 bool is_listed(std::string_view list, std::string_view word) {
   return list.find(" " + std::string(word) + " ") != std::string_view::npos;
+}
+
+/// Of inttypes.h: PRIX64, SCNdLEAST8 and the like.
+bool is_format(std::string_view name) {
+  if (!name.starts_with("PRI") && !name.starts_with("SCN")) return false;
+  name.remove_prefix(3);
+  constexpr std::string_view kConversions = "dioxuX";
+  if (name.empty() || kConversions.find(name.front()) == name.npos) return false;
+  name.remove_prefix(1);
+  for (const std::string_view kind : {"LEAST", "FAST"}) {
+    if (name.starts_with(kind)) name.remove_prefix(kind.size());
+  }
+  return is_listed(" 8 16 32 64 MAX PTR ", name);
 }
 
 }  // namespace

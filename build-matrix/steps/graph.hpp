@@ -53,7 +53,7 @@ struct Places {
   std::filesystem::path check = {};        ///< build-matrix/check; empty: none is made
   std::filesystem::path loader = {};       ///< loader/src, whose calls a check is made of
 
-  /// A folder for each package, and hidden ones, whose names no package has.
+  /// A folder for each package, "include", and hidden ones, whose names no package has.
   std::filesystem::path work() const { return out / ".work"; }
 };
 

@@ -589,6 +589,9 @@ TEST_CASE("schema: no name is a macro of a header that a source may include") {
                   "poll.h", "dirent.h", "elf.h", "fcntl.h", "sys/stat.h"})) {
     CHECK_MESSAGE(!why_not_symbol(macro).empty(), macro);
   }
+  for (const char* free : {"PRIMARY8", "PRIOR16", "SCNTOKENS32", "PRIX", "SCN8"}) {
+    CHECK_MESSAGE(why_not_symbol(free).empty(), free);
+  }
   for (const char* name : {"N", "SIGMA", "PRIOR", "SCN", "Rows", "HZ2"}) {
     CHECK_MESSAGE(why_not_symbol(name).empty(), name);
   }

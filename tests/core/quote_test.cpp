@@ -104,7 +104,7 @@ TEST_CASE("shell word: a shell reads back the very text, and does not act on it"
   CHECK(shell_word("/srv/kiln-1.0_a@b:c,d=e%+") == "/srv/kiln-1.0_a@b:c,d=e%+");
   CHECK(shell_word("/home/caf\u00e9") == "/home/caf\u00e9");
   for (const char* text : {"", "a b", "it's", "$(touch x) `y` \"z\"", "a;b|c&d>e<f(g)h", "~",
-                           "*?[!]", "#x", "-n", "back\\slash", "caf\u00e9 au lait"}) {
+                           "*?[!]", "#x", "-n", "back\\slash", "two\nlines", "caf\u00e9 au lait"}) {
     CAPTURE(text);
     CHECK(output_of("printf %s " + shell_word(text)) == text);
   }

@@ -14,7 +14,8 @@ include_guard(GLOBAL)
 
 set(KILN_LOCKFILE "${PROJECT_SOURCE_DIR}/kiln.lock" CACHE FILEPATH "Digests of the required kernels")
 find_program(KILN_EXECUTABLE kiln HINTS ${kiln_PREFIX_DIR}/bin)
-set(_kiln_no_command "the command kiln is not found: install it (Debian: kiln), or set KILN_EXECUTABLE")
+set_property(GLOBAL PROPERTY KILN_NO_COMMAND  # a variable would be of this folder alone
+             "the command kiln is not found: install it (Debian: kiln), or set KILN_EXECUTABLE")
 
 # CMake has lists without escapes, and no custom target in a folder with '#'.
 function(_kiln_check_path path characters)
@@ -66,7 +67,8 @@ function(_kiln_add_headers name version)
     endif()
   endif()
   if(NOT KILN_EXECUTABLE)
-    message(FATAL_ERROR "kiln_require(${name} VERSION ${version} DEV): ${_kiln_no_command}")
+    get_property(why GLOBAL PROPERTY KILN_NO_COMMAND)
+    message(FATAL_ERROR "kiln_require(${name} VERSION ${version} DEV): ${why}")
   endif()
   execute_process(
     COMMAND "${KILN_EXECUTABLE}" install --dev --json ${name}@${version} ${lock}
@@ -126,7 +128,8 @@ struct Required {
     set(lock "${KILN_EXECUTABLE}" lock --requirements "${folder}/kiln.json" --lock "${KILN_LOCKFILE}")
     set(prefetch "${KILN_EXECUTABLE}" install --lock "${KILN_LOCKFILE}")
   else()
-    set(lock "${CMAKE_COMMAND}" -E echo "${_kiln_no_command}" COMMAND "${CMAKE_COMMAND}" -E false)
+    get_property(why GLOBAL PROPERTY KILN_NO_COMMAND)
+    set(lock "${CMAKE_COMMAND}" -E echo "${why}" COMMAND "${CMAKE_COMMAND}" -E false)
     set(prefetch ${lock})
   endif()
   add_custom_target(kiln-lock COMMAND ${lock} VERBATIM USES_TERMINAL)

@@ -756,7 +756,7 @@ class AfterReplace(unittest.TestCase):
             handle.remove()
 
     def test_what_is_put_in_the_place_of_functions(self):
-        linear, forward, mlp_forward = F.linear, nn.Linear.forward, Mlp.forward
+        linear, forward, mlp_forward, gelu_forward = F.linear, nn.Linear.forward, Mlp.forward, GeluTanh.forward
         silu, call = F.silu, nn.Module.__call__
         plain, swapped = self.both()
 
@@ -780,9 +780,15 @@ class AfterReplace(unittest.TestCase):
             self.assert_same(results(swapped), results(plain))
             nn.Module.__call__ = call
             Mlp.forward = lambda self, x: 3 * mlp_forward(self, x)
-            self.assert_same(results(swapped), results(plain))
+            for model in (swapped, copy.deepcopy(copy.deepcopy(swapped)), pickled(swapped), saved(swapped)):
+                self.assert_same(results(model), results(plain))
+            Mlp.forward = mlp_forward
+            GeluTanh.forward = lambda self, z: 3 * gelu_forward(self, z)
+            for model in (swapped, copy.deepcopy(copy.deepcopy(swapped)), pickled(swapped), saved(swapped)):
+                self.assert_same(results(model), results(plain))
         finally:
             F.linear, nn.Linear.forward, Mlp.forward = linear, forward, mlp_forward
+            GeluTanh.forward = gelu_forward
             F.silu, nn.Module.__call__ = silu, call
             if "__call__" in vars(nn.Linear):
                 del nn.Linear.__call__

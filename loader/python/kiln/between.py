@@ -43,7 +43,9 @@ def on_module(module: nn.Module, forward: Any, own: Any = None) -> str:
 class Original:
     """What a module is beside its weights, when a replace() compares it with a kernel: the forward of its class, its
     activation, its plain attributes, which that forward may read, and how many children it has. why_not() says at a
-    call what has changed since. It is pickled with the module."""
+    call what has changed since. It is copied and pickled with the module, and what had changed stays so."""
+
+    changed = ""  # in a copy: what its classes were no longer when it was made
 
     def __init__(self, module: nn.Module, activation: str) -> None:
         """`activation`: its name in the module; "": forward calls it by itself."""
@@ -60,11 +62,22 @@ class Original:
         self.act_forward = type(self.act_is).forward if isinstance(self.act_is, nn.Module) else None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("own_forward", "act_forward")}
+        state = {name: value for name, value in vars(self).items() if name not in ("own_forward", "act_forward")}
+        return {**state, "changed": self._first_changed()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._bind()
+
+    def _first_changed(self) -> str:
+        """Of what _bind() takes as it finds it."""
+        if self.changed != "":
+            return self.changed
+        if self.own.forward is not self.own_forward:
+            return "the forward of its class was replaced"
+        if self.act_forward is not None and type(self.act_is).forward is not self.act_forward:
+            return f"{self.act} has a forward of its own"
+        return ""
 
     def act_learns(self) -> bool:
         """Whether the activation has tensors or children: what it computes today is not what it computes."""
@@ -72,8 +85,9 @@ class Original:
         return isinstance(act, nn.Module) and (tensor_of(act) != "" or next(act.children(), None) is not None)
 
     def why_not(self, module: nn.Module) -> str:
-        if self.own.forward is not self.own_forward:
-            return "the forward of its class was replaced"
+        why = self._first_changed()
+        if why != "":
+            return why
         if len(module._modules) != self.children:
             return "it has other children than when it was swapped"
         if self.act != "":

@@ -261,6 +261,10 @@ def _first_changed(seen: tuple[_Seen, ...]) -> str:
     return ""
 
 
+def _forwards(linear: nn.Module) -> tuple[Any, Any]:
+    return type(linear).forward, _forward_of_tool(linear)
+
+
 def _count(linear: nn.Module) -> tuple[int, int]:
     return len(linear._parameters), len(linear._buffers)
 
@@ -271,7 +275,10 @@ _first_changed._torchdynamo_disable = True
 
 
 class _Place:
-    """What replace() knows of one module: its linears, their tensors, and what was packed of them."""
+    """What replace() knows of one module: its linears, their tensors, and what was packed of them. It is copied and
+    pickled with the module, and what had changed stays so."""
+
+    changed = ""  # in a copy: which of what _bind() takes as it finds it was another when it was made
 
     def __init__(self, name: str, module: nn.Module, names: tuple[str, ...], request: tuple[Any, ...],
                  tensors: tuple[Optional[Tensor], ...], what: str, original: between.Original) -> None:
@@ -284,12 +291,16 @@ class _Place:
     def _bind(self) -> None:
         self.key = layer.key_of(*self.request)
         self.told: set[str] = set()
-        self.forwards = tuple((type(linear).forward, _forward_of_tool(linear)) for linear in self.linears)
+        self.forwards = tuple(_forwards(linear) for linear in self.linears)
         self.seen = tuple(seen for linear in self.linears for seen in _Seen.all_of(linear))
         self.counts = tuple(_count(linear) for linear in self.linears)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("key", "told", "forwards", "seen", "counts")}
+        own = ("key", "told", "forwards", "seen", "counts")
+        changed = self.changed or _first_changed(self.seen) or next(
+            (name for name, linear, *was in zip(self.names, self.linears, self.forwards, self.counts)
+             if [_forwards(linear), _count(linear)] != was), "")
+        return {**{name: value for name, value in vars(self).items() if name not in own}, "changed": changed}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -315,7 +326,7 @@ class _Place:
                 return f"{name} {why}"
             if _count(linear) != count:
                 return f"{name} has other parameters or buffers than when it was packed"
-        name = _first_changed(self.seen)
+        name = self.changed or _first_changed(self.seen)
         if name != "":
             return f"{name} has changed since replace(); call restore() and replace() again"
         if any(bias is not None and bias.dtype != args[0].dtype for bias in self.tensors[9:12]):

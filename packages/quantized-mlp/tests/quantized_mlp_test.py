@@ -9,7 +9,9 @@ and kiln.torch.replace of modules that hold what public quantisers write.
 """
 
 import copy
+import io
 import pathlib
+import pickle
 import sys
 import types
 import unittest
@@ -364,6 +366,18 @@ class Mlp(torch.nn.Module):
         return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
 
 
+def copies(model):
+    """A copy, a copy of it and, where what is in the model allows that, one that was saved."""
+    once = copy.deepcopy(model)
+    made, file = [once, copy.deepcopy(once)], io.BytesIO()
+    try:
+        torch.save(model, file)
+    except (AttributeError, pickle.PicklingError):  # a function without a name
+        return made
+    file.seek(0)
+    return [*made, torch.load(file, weights_only=False)]
+
+
 class Replace(TorchCase):
     def replaced(self, mlp, **options):
         model = torch.nn.ModuleDict({"mlp": mlp})
@@ -544,9 +558,15 @@ class Replace(TorchCase):
         def child(mlp):
             mlp.drop = torch.nn.Dropout(1.0)
 
+        def other_forward_of_linears(mlp):
+            before = Gptq.forward
+            self.addCleanup(setattr, Gptq, "forward", before)
+            Gptq.forward = lambda self, x: before(self, x) * 2
+
         for change in (other_weights, hook, other_linear, weights_elsewhere, bias, other_activation, hook_of_activation,
-                       fact, child, other_forward_of_class):
+                       fact, child, other_forward_of_class, other_forward_of_linears):
             with self.subTest(change=change.__name__), torch.no_grad():
+                self.doCleanups()
                 mlp = Mlp(Gptq)
                 mlp.scale = 1.0
                 self.assertEqual(len(self.replaced(mlp)[0].swapped), 1)
@@ -554,6 +574,9 @@ class Replace(TorchCase):
                 x = normal(3, D, dtype=torch.bfloat16)
                 with self.assertWarns(kiln.torch.FallbackWarning):
                     found = mlp(x)
+                for made in copies(mlp):
+                    with self.assertWarns(kiln.torch.FallbackWarning):
+                        self.assertTrue(torch.equal(found, made(x)))
                 kiln.torch.restore(mlp)
                 self.assertTrue(torch.equal(found, mlp(x)))
 

@@ -78,12 +78,16 @@ inline DType kiln_dtype(const ::torch::Tensor& tensor) {
   }
 }
 
-/// A view; Tensor{} of an undefined tensor. The tensor is contiguous: the caller has made it so.
+/// A view, with the tensor's strides: the op refuses those that it does not take. Tensor{} of an
+/// undefined tensor.
 inline Tensor view(const ::torch::Tensor& tensor) {
   if (!tensor.defined()) return {};
   const auto sizes = tensor.sizes();
-  return {tensor.data_ptr(), kiln_dtype(tensor), std::span(sizes.data(), sizes.size()),
-          kiln_device(tensor)};
+  const Tensor compact(tensor.data_ptr(), kiln_dtype(tensor), std::span(sizes.data(), sizes.size()),
+                       kiln_device(tensor));
+  DLTensor dl = compact.dl();
+  dl.strides = const_cast<std::int64_t*>(tensor.strides().data());  // DLPack has no const
+  return Tensor(dl);
 }
 
 /// LibTorch's current stream on the tensor's device.

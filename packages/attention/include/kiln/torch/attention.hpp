@@ -6,7 +6,7 @@
 //
 //   kiln::torch::Attention attention(kiln::torch::AttentionOptions().causal(true));
 //   torch::Tensor out = attention->forward(q, k, v);   // q [..., T, HQ, D]; k, v [..., S, HK, D]
-//   attention->append(k, v, slots, k_pages, v_pages);  // pages [P, PS, HK, D]
+//   attention->append(k, v, slots, k_pages, v_pages);  // pages [P, PS, HK, D], compact
 //   out = attention->decode(q, k_pages, v_pages, block_table, lengths);
 //
 // bfloat16, float16, on CPUs float32. q, k and v may be views of one projection: heads side by side
@@ -51,12 +51,6 @@ inline ::torch::Tensor attention_rows(const ::torch::Tensor& tensor) {
   const ::torch::Tensor rows = tensor.reshape({-1, tensor.size(-2) * tensor.size(-1)});
   return rows.stride(1) == 1 ? rows : rows.contiguous();
 }
-inline Tensor rows_view(const ::torch::Tensor& rows) {
-  const Tensor compact = view(rows);
-  DLTensor dl = compact.dl();
-  dl.strides = const_cast<std::int64_t*>(rows.strides().data());  // DLPack has no const
-  return Tensor(dl);
-}
 
 /// q [T, HQ, D], k and v [S, HK, D], the starts -> out.
 class AttentionFunction : public ::torch::autograd::Function<AttentionFunction> {
@@ -72,9 +66,9 @@ class AttentionFunction : public ::torch::autograd::Function<AttentionFunction> 
     const ::torch::Tensor out = ::torch::empty(q.sizes(), q.options().requires_grad(false));
     const ::torch::Tensor lse =
         ::torch::empty({q.size(1), q.size(0)}, out.options().dtype(::torch::kFloat32));
-    source->run<ops::attention::Prefill>(q, {.q = rows_view(rows[0]),
-                                             .k = rows_view(rows[1]),
-                                             .v = rows_view(rows[2]),
+    source->run<ops::attention::Prefill>(q, {.q = view(rows[0]),
+                                             .k = view(rows[1]),
+                                             .v = view(rows[2]),
                                              .cu_seqlens_q = view(starts_q),
                                              .cu_seqlens_k = view(starts_k),
                                              .out = view(out),
@@ -101,9 +95,9 @@ class AttentionFunction : public ::torch::autograd::Function<AttentionFunction> 
     }
     source.run<ops::attention::Backward>(saved[0],
                                          {.grad_out = view(grad_out),
-                                          .q = rows_view(rows[0]),
-                                          .k = rows_view(rows[1]),
-                                          .v = rows_view(rows[2]),
+                                          .q = view(rows[0]),
+                                          .k = view(rows[1]),
+                                          .v = view(rows[2]),
                                           .out = view(saved[3]),
                                           .lse = view(saved[4]),
                                           .cu_seqlens_q = view(saved[5]),
@@ -156,10 +150,10 @@ class AttentionImpl : public ::torch::nn::Module {
     const ::torch::Tensor rows = detail::attention_rows(q);
     ::torch::Tensor out = ::torch::empty(q.sizes(), q.options().requires_grad(false));
     source_->run<ops::attention::Decode>(
-        q, {.q = detail::rows_view(rows),
+        q, {.q = view(rows),
             .k_pages = view(k_pages),
             .v_pages = view(v_pages),
-            .block_table = detail::rows_view(block_table),
+            .block_table = view(block_table),
             .lengths = view(lengths),
             .out = view(out.view({-1, q.size(-2), q.size(-1)})),
             .attributes = {.scale = source_->options.scale(), .window_left = source_->left()}});
@@ -171,8 +165,8 @@ class AttentionImpl : public ::torch::nn::Module {
               const ::torch::Tensor& k_pages, const ::torch::Tensor& v_pages) {
     refuse_gradients({k, v, k_pages, v_pages});
     const ::torch::Tensor rows[] = {detail::attention_rows(k), detail::attention_rows(v)};
-    source_->run<ops::attention::Append>(k, {.k = detail::rows_view(rows[0]),
-                                             .v = detail::rows_view(rows[1]),
+    source_->run<ops::attention::Append>(k, {.k = view(rows[0]),
+                                             .v = view(rows[1]),
                                              .slots = view(slots),
                                              .k_pages = view(k_pages),
                                              .v_pages = view(v_pages)});

@@ -291,7 +291,8 @@ class Differentiable:
 
     def _whole_backward(self, grads: Tensors, kept: Tensors, wanted: Sequence[bool], key: str) -> list[Tensor]:
         """An operator gives tensors: an empty one where there is no gradient."""
-        found = self.backward(grads, kept, wanted, key)
+        with _recorded():
+            found = self.backward(grads, kept, wanted, key)
         return [_nothing(grads, kept) if t is None else t for t in found]
 
     def gradients(self, ctx: Any, grads: Tensors, needs: Sequence[bool], compute: Any) -> list[Optional[Tensor]]:
@@ -311,6 +312,14 @@ def _is_traced(grads: Tensors) -> bool:
     """Whether a compiler follows the backward, by modes and tensors of its own: it knows the operator."""
     return HAS_OPERATORS and (torch.compiler.is_compiling() or any(
         type(grad).__module__.startswith("torch._subclasses.") for grad in grads))
+
+
+def _recorded() -> Any:
+    """Autograd records meanwhile what asks for it, below an operator as well, where PyTorch passes over autograd's keys.
+    torch.func.vjp, which would be public, throws where there are hooks of saved tensors."""
+    keys = torch._C.DispatchKey
+    exclude = torch._C._dispatch_tls_local_exclude_set().remove(keys.AutogradFunctionality).remove(keys.ADInplaceOrView)
+    return torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), exclude)
 
 
 def _nothing(grads: Tensors, kept: Tensors) -> Tensor:

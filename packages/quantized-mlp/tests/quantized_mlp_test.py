@@ -8,6 +8,7 @@ and kiln.torch.replace of modules that hold what public quantisers write.
                                                  or "cuda"
 """
 
+import contextlib
 import copy
 import io
 import pathlib
@@ -169,6 +170,15 @@ class QuantizedMlp(TorchCase):
         mlp(x).sum().backward()
         expected(other, weights).sum().backward()
         self.assert_close([x.grad], [other.grad], torch.bfloat16)
+        if not kiln.torch.HAS_OPERATORS:
+            return
+        for way, around in ((torch.compile(mlp, fullgraph=True, backend="aot_eager"), contextlib.nullcontext()),
+                            (mlp, torch.profiler.profile())):
+            some, residual = x.detach().clone().requires_grad_(), x.detach().clone().requires_grad_()
+            with around:
+                way(some, residual).sum().backward()
+            self.assertTrue(torch.equal(some.grad, x.grad))
+            self.assertTrue(torch.equal(residual.grad, torch.ones_like(x)))
 
     def test_compile_and_copies(self):
         mlp, _ = layer_of()

@@ -87,6 +87,22 @@ class SwigluMoe(TorchCase):
             compiled = torch.compile(self.moe, fullgraph=True, backend="aot_eager")
             self.assertTrue(torch.equal(compiled(x, experts, weights), self.moe(x, experts, weights)))
 
+    def test_gradients_where_somebody_follows_operators(self):
+        if not kiln.torch.HAS_OPERATORS:
+            self.skipTest("PyTorch without custom operators")
+        x, (experts, weights) = normal(6, WIDTH, dtype=torch.bfloat16), router(6)
+        parameters = list(self.moe.parameters())
+        expected = gradients(lambda x, w: self.moe(x, experts, w), x, weights, parameters)
+        compiled = torch.compile(self.moe, fullgraph=True, backend="aot_eager")
+        with torch.profiler.profile() as profile:
+            profiled = gradients(lambda x, w: self.moe(x, experts, w), x, weights, parameters)
+        self.assertLessEqual({"kiln::swiglu_moe", "kiln::swiglu_moe_backward"}, {event.name for event in profile.events()})
+        with torch.autograd.graph.save_on_cpu():
+            saved = gradients(lambda x, w: compiled(x, experts, w), x, weights, parameters)
+        for found in (profiled, saved, gradients(lambda x, w: compiled(x, experts, w), x, weights, parameters)):
+            for a, b in zip(found, expected):
+                self.assertTrue(torch.equal(a, b))
+
     def test_copied_and_pickled(self):
         x, (experts, weights) = normal(3, WIDTH, dtype=torch.bfloat16), router(3)
         with torch.no_grad():

@@ -254,10 +254,13 @@ class Differentiable:
             for tensor in asked:
                 if not tensor.requires_grad:
                     tensor.requires_grad_()
-            pairs = [(y, grad) for y, grad in zip(self.by_pytorch(own, attributes), grads) if grad is not None]
-            found = iter(torch.autograd.grad([y for y, _ in pairs], asked, [grad for _, grad in pairs],
-                                             create_graph=again, allow_unused=True))
-        return [next(found) if want and t is not None else None for t, want in zip(own, wanted)]
+            pairs = [(y, grad) for y, grad in zip(self.by_pytorch(own, attributes), grads)
+                     if grad is not None and y.requires_grad]
+            found = torch.autograd.grad([y for y, _ in pairs], asked, [grad for _, grad in pairs], create_graph=again,
+                                        allow_unused=True) if pairs else [None] * len(asked)
+        # Zeros where these inputs gave nothing: an operator has a gradient of each that it was asked for.
+        gradients = iter([torch.zeros_like(t) if g is None else g for t, g in zip(asked, found)])
+        return [next(gradients) if want and t is not None else None for t, want in zip(own, wanted)]
 
     def __init__(self) -> None:
         self._names = [word.rstrip("?") for word in self.inputs.split()]

@@ -103,6 +103,20 @@ class SwigluMoe(TorchCase):
             for a, b in zip(found, expected):
                 self.assertTrue(torch.equal(a, b))
 
+    def test_gradients_where_no_token_has_an_expert(self):
+        parameters = list(self.moe.parameters())
+        for tokens, first in ((6, EXPERTS), (0, 0)):
+            x, (experts, weights) = normal(tokens, WIDTH, dtype=torch.bfloat16), router(tokens)
+            ways = [self.moe]
+            if kiln.torch.HAS_OPERATORS:
+                ways.append(torch.compile(self.moe, fullgraph=True, backend="aot_eager"))
+            for way in ways:
+                with self.subTest(tokens=tokens, way=way):
+                    found = gradients(lambda x, w: way(x, experts + first, w) + 0 * x, x, weights, parameters)
+                    for tensor, like in zip(found, (x, weights, *parameters)):
+                        self.assertEqual(tensor.shape, like.shape)
+                        self.assertFalse(tensor.any())
+
     def test_copied_and_pickled(self):
         x, (experts, weights) = normal(3, WIDTH, dtype=torch.bfloat16), router(3)
         with torch.no_grad():

@@ -347,7 +347,10 @@ class _Eager(torch.autograd.Function):
 
 class Layer(nn.Module):
     """The frame of a package's module: which kernel its calls take, and whether PyTorch computes them. It is copied and
-    pickled with its weights, and finds its kernel again."""
+    pickled with its weights, and finds its kernel again. A package with buffers that no state dict has, which are on the
+    meta device at first, writes them in reset_parameters()."""
+
+    fixed: tuple[str, ...] = ()  # buffers that have one dtype, whatever the module is converted to
 
     def __init__(self, package: str, version: int, attributes: dict[str, Any], options: dict[str, Any]) -> None:
         super().__init__()
@@ -362,6 +365,19 @@ class Layer(nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._bind()
+
+    def _apply(self, fn: Any, *recurse: Any, **named: Any) -> Any:
+        """What to(), half() and to_empty() call."""
+        before = {name: tensor for name, tensor in self._buffers.items() if tensor is not None}
+        super()._apply(fn, *recurse, **named)
+        for name, tensor in before.items():
+            if name in self.fixed and self._buffers[name].dtype != tensor.dtype:
+                self._buffers[name] = tensor.to(self._buffers[name].device)
+        if hasattr(self, "reset_parameters") and any(
+                tensor.is_meta and not self._buffers[name].is_meta
+                for name, tensor in before.items() if name in self._non_persistent_buffers_set):
+            self.reset_parameters()
+        return self
 
     @property
     def kernel(self) -> Kernel:

@@ -74,13 +74,19 @@ class LayerNorm(layer.Layer):
         super().__init__(PACKAGE, version, {"eps": eps}, options)
         self.features = features
         like = {"device": device, "dtype": dtype}
-        ones = torch.ones(features, **like)
         if elementwise_affine:
-            self.weight = nn.Parameter(ones)
+            self.weight = nn.Parameter(torch.empty(features, **like))
         else:
-            self.register_buffer("weight", ones, persistent=False)
-        self.bias = nn.Parameter(torch.zeros(features, **like)) if elementwise_affine and bias else None
+            self.register_buffer("weight", torch.empty(features, **like), persistent=False)
+        self.bias = nn.Parameter(torch.empty(features, **like)) if elementwise_affine and bias else None
+        self.reset_parameters()
         self.find_kernel()
+
+    def reset_parameters(self) -> None:
+        """weight: ones; bias: zeros."""
+        nn.init.ones_(self.weight)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor, residual: Optional[Tensor] = None) -> Union[Tensor, tuple[Tensor, Tensor]]:
         """y; with a residual, of x's shape and dtype, y and h."""

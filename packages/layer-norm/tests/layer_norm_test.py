@@ -61,6 +61,19 @@ class LayerNorm(TorchCase):
         norm.load_state_dict(own.state_dict())
         self.assert_close([norm(normal(3, D))], [own(normal(3, D))])
 
+    def test_memory_after_the_meta_device(self):
+        for affine in (True, False):
+            own = torch.nn.LayerNorm(D, elementwise_affine=affine, device=DEVICE)
+            model = torch.nn.Sequential(layer_of(elementwise_affine=affine).to("meta"))
+            torch.use_deterministic_algorithms(True)  # PyTorch 2.2 then fills memory without numbers with NaN
+            try:
+                model.to_empty(device=DEVICE)[0].load_state_dict(own.state_dict())
+            finally:
+                torch.use_deterministic_algorithms(False)
+            self.assert_close([model(normal(3, D))], [own(normal(3, D))])
+            model[0].reset_parameters()
+            self.assert_close([model(normal(3, D))], [own(normal(3, D))])
+
     def test_no_rows_and_no_gradient(self):
         norm = layer_of()
         self.assertEqual(norm(normal(0, D)).shape, (0, D))

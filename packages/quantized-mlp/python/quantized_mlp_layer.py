@@ -160,6 +160,8 @@ class QuantizedMlp(layer.Layer):
                 self.register_buffer(name + part, empty if part != "_zeros" or zeros else None)
             of_bias = (in_features,) if name == "down" else (tiles, 16)
             self.register_buffer(f"{name}_bias", torch.zeros(of_bias, dtype=dtype, device=device) if bias else None)
+        if float8:
+            self.fixed = tuple(name + part for name in _MATRICES for part in ("", "_scales"))
         self.find_kernel()
 
     def pack(self, name: str, codes: Tensor, scales: Tensor, zeros: Optional[Tensor] = None, *,

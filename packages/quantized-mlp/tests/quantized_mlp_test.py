@@ -114,6 +114,11 @@ class QuantizedMlp(TorchCase):
             fresh.load_state_dict(mlp.state_dict())
             self.assertTrue(torch.equal(copy.deepcopy(fresh)(x), found))
             self.assertTrue(torch.equal(torch.compile(mlp, fullgraph=True, backend="eager")(x), found))
+            state = mlp.state_dict()
+            torch.nn.Sequential(mlp.bfloat16()).to(DEVICE, x.dtype)
+            self.assertTrue(torch.equal(mlp(x), found))
+            for name, tensor in mlp.state_dict().items():
+                self.assertEqual(tensor.dtype, state[name].dtype)
         with self.assertRaisesRegex(kiln.UsageError, "FP8 have no zeros"):
             kiln.torch.QuantizedMlp(D, H, float8=True, zeros=True)
 

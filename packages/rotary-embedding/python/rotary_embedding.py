@@ -5,7 +5,7 @@
     q, k = rope(q, positions), rope(k, positions)     # [..., heads, 128]; positions: int64 or int32 [...]
 
 bfloat16, float16 and float32, on CPU and GPU. The tables of cosines and sines are made once, by the package, of angles
-in fp64; they are no part of the state dict. The gradient is the turn back, by the same op. Threads: as nn.Linear.
+in fp64; they are no part of the state dict and stay float32. The gradient is the turn back, by the same op. Threads: as nn.Linear.
 """
 
 from __future__ import annotations
@@ -75,6 +75,8 @@ class RotaryEmbedding(layer.Layer):
     `options` are those of kiln.get_kernel.
     """
 
+    fixed = ("cos", "sin")
+
     def __init__(self, head_dim: int, *, positions: int, rotary_dim: Optional[int] = None, base: float = 10000.0,
                  frequencies: Optional[Tensor] = None, scale: float = 1.0, interleaved: bool = False,
                  version: int = VERSION, device: Any = None, **options: Any) -> None:
@@ -84,16 +86,24 @@ class RotaryEmbedding(layer.Layer):
         if rotary_dim % 2 or not 0 < rotary_dim <= head_dim:
             raise UsageError(f"rotary embedding: rotary_dim is {rotary_dim}; expected an even number up to {head_dim}")
         if frequencies is None:
-            frequencies = base ** (torch.arange(rotary_dim // 2, dtype=torch.float64, device=device) * -2 / rotary_dim)
-        if frequencies.shape != (rotary_dim // 2,):
+            frequencies = base ** (torch.arange(rotary_dim // 2, dtype=torch.float64, device="cpu") * -2 / rotary_dim)
+        elif device is None:
+            device = frequencies.device
+        if frequencies.shape != (rotary_dim // 2,) or frequencies.is_meta:
             raise UsageError(f"rotary embedding: frequencies are {layer.words_of(frequencies)}; expected "
                              f"{rotary_dim // 2} of them")
-        frequencies = frequencies.to(torch.device(device or frequencies.device), torch.float64).contiguous()
-        like = {"dtype": torch.float32, "device": frequencies.device}
-        self.register_buffer("cos", torch.empty(positions, rotary_dim // 2, **like), persistent=False)
-        self.register_buffer("sin", torch.empty(positions, rotary_dim // 2, **like), persistent=False)
-        tables = layer.source_of(layer.key_of(PACKAGE, version, {"scale": scale}, options))
-        tables.call(frequencies.device, "tables", {"frequencies": frequencies, "cos": self.cos, "sin": self.sin})
+        self.frequencies, self.scale = frequencies.detach().to("cpu", torch.float64).contiguous(), scale
+        for name in self.fixed:
+            table = torch.empty(positions, rotary_dim // 2, dtype=torch.float32, device=device)
+            self.register_buffer(name, table, persistent=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Makes the tables; on the meta device there are none."""
+        if not self.cos.is_meta:
+            tables = layer.source_of(layer.key_of(self.package, self.version, {"scale": self.scale}, self._options))
+            tables.call(self.cos.device, "tables", {"frequencies": self.frequencies.to(self.cos.device), "cos": self.cos,
+                                                    "sin": self.sin})
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """x: [..., heads, head_dim]; positions: int64 or int32 [...]. A position beyond the tables gives NaN."""

@@ -93,6 +93,34 @@ class RotaryEmbedding(TorchCase):
         self.assertIn("rotary-embedding@1", repr(rope))
         self.assertIn("cpu", rope.kernel.variant if DEVICE == "cpu" else "cpu")
 
+    def test_the_tables_stay_float32(self):
+        x = normal(2, 3, D, dtype=torch.bfloat16)
+        for change in (lambda rope: rope.to(torch.bfloat16), lambda rope: torch.nn.Sequential(rope).half(),
+                       lambda rope: rope.double()):
+            rope = layer_of()
+            found = rope(x, places(2))
+            change(rope)
+            self.assertTrue(torch.equal(rope(x, places(2)), found))
+            self.assertEqual((rope.cos.dtype, rope.sin.dtype), (torch.float32, torch.float32))
+            with kiln.torch.disabled():
+                self.assert_close([rope(x, places(2))], [found], torch.bfloat16)
+
+    def test_memory_after_the_meta_device(self):
+        x, frequencies = normal(2, 3, D), torch.arange(D // 2, device=DEVICE, dtype=torch.float64)
+        for options in ({}, {"frequencies": frequencies, "scale": 1.5}):
+            expected = layer_of(**options)(x, places(2))
+            ropes = [layer_of(**options).to("meta"), kiln.torch.RotaryEmbedding(D, positions=P, device="meta", **options)]
+            if hasattr(torch, "set_default_device"):  # PyTorch 2.0
+                with torch.device("meta"):
+                    ropes.append(kiln.torch.RotaryEmbedding(D, positions=P, device="meta", **options))
+            for rope in ropes:
+                self.assertTrue(rope.cos.is_meta)
+                made = torch.nn.Sequential(copy.deepcopy(rope)).to_empty(device=DEVICE)[0]
+                self.assertTrue(torch.equal(made(x, places(2)), expected))
+                made.cos.zero_()
+                made.reset_parameters()
+                self.assertTrue(torch.equal(made(x, places(2)), expected))
+
     def test_what_does_not_fit_is_named(self):
         rope = layer_of()
         for call, error, words in (
@@ -100,6 +128,7 @@ class RotaryEmbedding(TorchCase):
                 (lambda: rope(normal(3, D + 1), places(3)), kiln.InvalidCall, "x is float32"),
                 (lambda: layer_of(rotary_dim=7), kiln.UsageError, "rotary_dim is 7"),
                 (lambda: layer_of(frequencies=normal(3)), kiln.UsageError, "expected 12 of them"),
+                (lambda: layer_of(frequencies=normal(12).to("meta")), kiln.UsageError, "on meta; expected 12 of them"),
                 (lambda: layer_of(theta=1), TypeError, "RotaryEmbedding has no option 'theta'")):
             with self.assertRaisesRegex(error, words):
                 call()

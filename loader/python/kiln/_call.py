@@ -41,7 +41,7 @@ class _Output(NamedTuple):
 class _Plan:
     """A kiln_call with everything that it points to, ready but for addresses and stream."""
 
-    __slots__ = ("call", "reference", "tensors", "made", "written", "inouts", "spans", "workspace_bytes", "by_address",
+    __slots__ = ("call", "reference", "tensors", "made", "written", "spans", "workspace_bytes", "by_address",
                  "of_torch", "requires_grad", "keep")
 
     call: CCall
@@ -49,7 +49,6 @@ class _Plan:
     tensors: list[CTensor]  # of those that the call has: the caller's, then those in `made`
     made: list[_Output]
     written: list[int]  # the positions of those of the caller that are outputs or inouts
-    inouts: list[int]
     spans: list[tuple[int, int]]  # position and bytes of the caller's, as their addresses come
     workspace_bytes: int  # wherever the tensors lie
     by_address: Optional[bool]  # whether some addresses need less; None: no call has told yet
@@ -254,7 +253,7 @@ class Op(Handle):
             _scratch.buffer = buffer
         if code != 0:
             raise failure(code)
-        for position in plan.written if by_user else plan.inouts:
+        for position in plan.written:
             _tensors.tell_written(values[position])
         plans.append(plan)
         if self._result is None:
@@ -307,7 +306,6 @@ class Op(Handle):
         plan.spans = [(i, layout.bytes_spanned()) for i, layout in enumerate(layouts)
                       if layout is not None and i not in made]
         plan.written = [i for i, _ in plan.spans if schemas[i].output or schemas[i].inout]
-        plan.inouts = [i for i in plan.written if schemas[i].inout]
         plan.of_torch = any(layout is not None and layout.framework == "torch" for layout in layouts)
         plan.requires_grad = any(layout is not None and layout.requires_grad for layout in layouts)
         plan.workspace_bytes = self._workspace_of(plan)

@@ -62,9 +62,8 @@ class _InPlace(_CrossEntropy):
         logits, targets, lse = kept
         tensors = {"logits": logits, "targets": targets, "lse": lse, "grad_loss": grads[0].contiguous(),
                    "grad_logits": logits}
-        layer.source_of(key).call(logits.device, "backward", tensors)
         # Whoever else kept the logits for a gradient, a second backward too, is told by PyTorch that they changed.
-        torch.autograd.graph.increment_version(logits)
+        layer.source_of(key).call(logits.device, "backward", tensors)
         return [logits]
 
 

@@ -61,6 +61,15 @@ class Sampling(unittest.TestCase):
         wide = torch.cat([logits[0], logits[1]], -1)
         self.assertTrue(torch.equal(sampler(wide[:, V:], numbers(3, start=3), numbers(3, start=3)), out[1].long()))
 
+    @unittest.skipUnless(hasattr(torch.autograd.graph, "increment_version"), "wants PyTorch 2.1")
+    def test_autograd_is_told_what_was_written(self):
+        sampler, logits = kiln.torch.Sampling(), normal(4, V)
+        out = sampler(logits, numbers(4), numbers(4))
+        rows = normal(V, 3).requires_grad_()[out]  # saves out
+        sampler(-logits, numbers(4), numbers(4), out=out)
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            rows.sum().backward()
+
     def test_copies_and_words(self):
         sampler, given = kiln.torch.Sampling(top_k=9), (normal(8, V), numbers(8), numbers(8))
         for other in (copy.deepcopy(sampler), pickle.loads(pickle.dumps(sampler))):

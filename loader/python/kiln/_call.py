@@ -146,12 +146,10 @@ class Op(Handle):
         return f"<kiln op {self.schema.signature()}>"
 
     def __call__(self, /, *tensors: Any, stream: Any = None, workspace: Any = None, **named: Any) -> Any:
-        if named:
+        if named or len(tensors) != self._count:
             values, words = self._bind(tensors, named)
-        elif len(tensors) == self._count:
-            values, words = list(tensors), ()
         else:
-            values, words = self._bind(tensors, named)
+            values, words = list(tensors), ()
         if stream is None:
             stream = _stream_on(self._device[1]) if self._on_gpu else None
             return self._run(values, words, stream, workspace, True)

@@ -94,11 +94,9 @@ class Source:
             named = device
             if device.type == "cuda" and device.index is None:
                 named = torch.device("cuda", torch.cuda.current_device())
-            if device.type == "cuda":
-                with torch.cuda.device(named):
+            with torch.cuda.device(named) if device.type == "cuda" else contextlib.nullcontext():
+                if device.type == "cuda":
                     torch.cuda.current_stream()  # PyTorch's context, so that the kernel is prepared in it
-                    kernel = get_kernel(self.package, self.version, device=named, **self.options)
-            else:
                 kernel = get_kernel(self.package, self.version, device=named, **self.options)
             self.kernels[device] = self.kernels[named] = kernel
         return kernel

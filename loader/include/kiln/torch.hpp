@@ -78,6 +78,17 @@ inline DType kiln_dtype(const ::torch::Tensor& tensor) {
   }
 }
 
+/// For a message: "Float [4, 768] on cpu".
+inline std::string words_of(const ::torch::Tensor& tensor) {
+  std::string words = ::torch::toString(tensor.scalar_type());
+  words += " [";
+  for (std::int64_t i = 0; i < tensor.dim(); ++i) {
+    if (i > 0) words += ", ";
+    words += std::to_string(tensor.size(i));
+  }
+  return words + "] on " + tensor.device().str();
+}
+
 /// A view, with the tensor's strides: the op refuses those that it does not take. Tensor{} of an
 /// undefined tensor.
 inline Tensor view(const ::torch::Tensor& tensor) {

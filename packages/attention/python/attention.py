@@ -182,6 +182,10 @@ class Attention(layer.Layer):
         scores. cu_seqlens: where each sequence starts in q and in k and v, and where the last one ends, int32."""
         if (cu_seqlens_q is None) != (cu_seqlens_k is None):
             raise InvalidCall("attention: cu_seqlens_q or cu_seqlens_k is missing; expected both, or none of them")
+        if k.shape != v.shape or k.shape[-1] != q.shape[-1] or cu_seqlens_q is None and k.shape[:-3] != q.shape[:-3]:
+            batches = f", and the leading extents of q, {list(q.shape[:-3])}" if cu_seqlens_q is None else ""
+            raise InvalidCall(f"attention: k is {layer.words_of(k)}, v is {layer.words_of(v)}; expected k and v of one "
+                              f"shape, whose heads are of {q.shape[-1]} as those of q{batches}")
         if cu_seqlens_q is None:
             cu_seqlens_q, cu_seqlens_k = _starts(q), _starts(k)
         inputs = (*(_tokens(t) for t in (q, k, v)), cu_seqlens_q, cu_seqlens_k)
@@ -206,6 +210,10 @@ class Attention(layer.Layer):
     def append(self, k: Tensor, v: Tensor, slots: Tensor, k_pages: Tensor, v_pages: Tensor) -> None:
         """Writes k and v, [..., HK, D], into the pages: row n to row slots[n] % PS of page slots[n] // PS, int32; of a
         slot below 0 nothing is written. No two rows may have one slot."""
+        for name, rows, pages in (("k", k, k_pages), ("v", v, v_pages)):
+            if rows.shape[-2:] != pages.shape[-2:]:
+                raise InvalidCall(f"attention: {name} is {layer.words_of(rows)}; expected heads as the pages have them, "
+                                  f"[..., {', '.join(map(str, pages.shape[-2:]))}]")
         if self.is_pytorchs(k, v, k_pages, v_pages):
             kept = slots >= 0
             for rows, pages in ((k, k_pages), (v, v_pages)):

@@ -3,6 +3,7 @@
 // kiln::torch::Attention against LibTorch's own operators on the CPU: sequences of one length,
 // ragged ones, pages, gradients; and their refusal.
 #include <cstdio>
+#include <functional>
 #include <kiln/torch/attention.hpp>
 #include <string>
 #include <vector>
@@ -126,6 +127,32 @@ void check_strides(kiln::torch::Attention& attention) {
   }
 }
 
+/// As LibTorch's own operators, for which such tensors do not belong together.
+void check_other_shapes(kiln::torch::Attention& attention) {
+  const torch::Tensor q = torch::randn({2, 5, 4, 32});
+  const torch::Tensor k = torch::randn({2, 5, 2, 32});
+  const torch::Tensor merged = k.reshape({2, 5, 1, 64});
+  const torch::Tensor one = k.reshape({1, 10, 2, 32});
+  const torch::Tensor pages = torch::zeros({1, 16, 2, 32});
+  const torch::Tensor slots = torch::arange(10, torch::kInt32);
+  const std::function<void()> calls[] = {
+      [&] { attention->forward(q, merged, merged); }, [&] { attention->forward(q, k, one); },
+      [&] { attention->forward(q, one, one); },
+      [&] { attention->append(merged, merged, slots, pages, pages.clone()); },
+      [&] { attention->append(k, merged, slots, pages, pages.clone()); }};
+  for (const auto& call : calls) {
+    try {
+      call();
+      std::puts("FAILED: tensors of other shapes were not refused");
+      ++failed;
+    } catch (const kiln::Error& error) {
+      if (std::string(error.what()).find("attention: ") == 0) continue;
+      std::printf("FAILED: %s\n", error.what());
+      ++failed;
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -135,6 +162,7 @@ int main() {
   check_gradients(attention);
   check_refusals(attention);
   check_strides(attention);
+  check_other_shapes(attention);
   if (failed == 0) std::puts("kiln::torch::Attention agrees with LibTorch");
   return failed == 0 ? 0 : 1;
 }

@@ -135,6 +135,14 @@ class AttentionImpl : public ::torch::nn::Module {
   ::torch::Tensor forward(const ::torch::Tensor& q, const ::torch::Tensor& k,
                           const ::torch::Tensor& v, const ::torch::Tensor& cu_seqlens_q = {},
                           const ::torch::Tensor& cu_seqlens_k = {}) {
+    const auto leading = [](const ::torch::Tensor& t) { return t.sizes().slice(0, t.dim() - 3); };
+    if (k.sizes() != v.sizes() || k.size(-1) != q.size(-1) ||
+        (!cu_seqlens_q.defined() && leading(k) != leading(q))) {
+      throw Error(ErrorCode::kInvalidCall,
+                  "attention: q is " + words_of(q) + ", k " + words_of(k) + ", v " + words_of(v) +
+                      "; expected k and v of one shape, with heads as long as those of q and, "
+                      "without cu_seqlens, its leading extents");
+    }
     return detail::AttentionFunction::apply(tokens_of(q), tokens_of(k), tokens_of(v),
                                             cu_seqlens_q.defined() ? cu_seqlens_q : starts_of(q),
                                             cu_seqlens_k.defined() ? cu_seqlens_k : starts_of(k),
@@ -164,6 +172,12 @@ class AttentionImpl : public ::torch::nn::Module {
   void append(const ::torch::Tensor& k, const ::torch::Tensor& v, const ::torch::Tensor& slots,
               const ::torch::Tensor& k_pages, const ::torch::Tensor& v_pages) {
     refuse_gradients({k, v, k_pages, v_pages});
+    for (const auto& [rows, pages] : {std::pair(k, k_pages), std::pair(v, v_pages)}) {
+      if (rows.size(-2) == pages.size(-2) && rows.size(-1) == pages.size(-1)) continue;
+      throw Error(ErrorCode::kInvalidCall, "attention: rows to append are " + words_of(rows) +
+                                               ", pages " + words_of(pages) +
+                                               "; expected the heads of the pages");
+    }
     const ::torch::Tensor rows[] = {detail::attention_rows(k), detail::attention_rows(v)};
     source_->run<ops::attention::Append>(k, {.k = view(rows[0]),
                                              .v = view(rows[1]),

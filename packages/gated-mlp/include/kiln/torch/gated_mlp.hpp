@@ -73,16 +73,6 @@ class Source : public Kernels {
   typename Layer::Attributes attributes_;
 };
 
-inline std::string words_of(const ::torch::Tensor& tensor) {
-  std::string words = ::torch::toString(tensor.scalar_type());
-  words += " [";
-  for (std::int64_t i = 0; i < tensor.dim(); ++i) {
-    if (i > 0) words += ", ";
-    words += std::to_string(tensor.size(i));
-  }
-  return words + "] on " + tensor.device().str();
-}
-
 /// The op sees rows: that the leading dimensions agree is seen here alone.
 inline void check_residual(const ::torch::Tensor& residual, const ::torch::Tensor& x) {
   if (!residual.defined() ||

@@ -216,8 +216,9 @@ class Attention(layer.Layer):
                                   f"[..., {', '.join(map(str, pages.shape[-2:]))}]")
         if self.is_pytorchs(k, v, k_pages, v_pages):
             kept = slots >= 0
+            used = slots[kept].long()
             for rows, pages in ((k, k_pages), (v, v_pages)):
-                pages.flatten(0, 1)[slots[kept].long()] = _tokens(rows)[kept]
+                pages[used // pages.shape[1], used % pages.shape[1]] = _tokens(rows)[kept]
             return
         _refuse_gradients("append", k, v, k_pages, v_pages)
         call = _append_op if layer.goes_by_operators() else _append

@@ -114,6 +114,19 @@ class Attention(unittest.TestCase):
             for one, other in zip(pages, by_pytorch):
                 self.assertTrue(torch.equal(one.nan_to_num(7), other.nan_to_num(7)))
 
+    def test_pytorch_appends_to_a_part_of_a_cache(self):
+        attention, (_, k, v) = kiln.torch.Attention(causal=True), heads_of(20)
+        both = torch.zeros(4, 2, 16, HK, D, dtype=k.dtype, device=DEVICE)  # keys, then values of a page
+        slots = integers(*range(3, 20), -1, 40, 41)
+        pages = [torch.zeros(4, 16, HK, D, dtype=k.dtype, device=DEVICE) for _ in range(2)]
+        attention.append(k, v, slots, *pages)
+        for around in (kiln.torch.disabled(), Following()):
+            both.zero_()
+            with around, warnings.catch_warnings():
+                warnings.simplefilter("ignore", kiln.torch.FallbackWarning)
+                attention.append(k, v, slots, both[:, 0], both[:, 1])
+            self.assertTrue(torch.equal(both, torch.stack(pages, 1)))
+
     def test_views_are_not_copied(self):
         q, k, v = heads_of(33)
         attention = kiln.torch.Attention()

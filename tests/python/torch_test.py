@@ -853,6 +853,32 @@ class Sparse(Mlp):
         return self.down_proj(self.act_fn(gate) * self.up_proj(x))
 
 
+class Noting(Mlp):
+    """Computes what an Mlp does, and notes something: in an attribute, a number, a list, a dict."""
+
+    def __init__(self, kind):
+        super().__init__(D, H, nn.SiLU())
+        self.kind, self.calls, self.norms, self.seen = kind, 0, [], {}
+
+    def forward(self, x):
+        h = self.act_fn(self.gate_proj(x)) * self.up_proj(x)
+        if self.kind == "sparsity":
+            self.sparsity = h.abs().mean()
+        elif self.kind == "calls":
+            self.calls += 1
+        elif self.kind == "norms":
+            self.norms.append(h.norm())
+        else:
+            self.seen[x.shape] = h.norm()
+        return self.down_proj(h)
+
+
+class NotingSilu(nn.SiLU):
+    def forward(self, z):
+        self.largest = z.max()
+        return super().forward(z)
+
+
 class TwoMatrices(nn.Module):
     def __init__(self):
         super().__init__()
@@ -942,6 +968,19 @@ class Replace(TorchTest):
         self.assertEqual(len(report.kept), len(reasons), str(report))
         for swap, why in zip(report.kept, reasons):
             self.assertIn(why, swap.what)
+
+    def test_a_forward_that_writes_stays_and_nothing_is_written(self):
+        cases = {kind: Noting(kind) for kind in ("sparsity", "calls", "norms", "seen")}
+        cases["act_fn.largest"] = Mlp(D, H, NotingSilu())
+        for name, module in cases.items():
+            with self.subTest(name):
+                report = kiln.torch.replace(nn.Sequential(module).to(DEVICE, DTYPE))
+                self.assertEqual([swap.what for swap in report.kept],
+                                 [f"its forward writes {name}, which would no longer be written"])
+                for part in (module, module.act_fn):
+                    self.assertFalse({"sparsity", "largest"} & vars(part).keys())
+        for module in list(cases.values())[:-1]:
+            self.assertEqual((module.calls, module.norms, module.seen), (0, [], {}))
 
     def test_weights_that_are_zero_hide_no_other_forward(self):
         for name in ("gate_proj", "up_proj", "down_proj"):

@@ -10,6 +10,7 @@ torch.compile can trace all of it but in_tensor() and observer(): a compiler fol
 
 from __future__ import annotations
 
+import copy
 import functools
 from typing import Any
 
@@ -110,6 +111,37 @@ class Original:
                 if _fact_of(getattr(act, name, None)) != value:
                     return f"{self.act}.{name} is no longer {value!r}"
         return ""
+
+
+class Held:
+    """What a module and its activation hold before a replace() tries their forward."""
+
+    def __init__(self, module: nn.Module, original: Original) -> None:
+        parts = [("", module), (f"{original.act}.", original.act_is)]
+        self.parts = [(name, vars(part), dict(vars(part))) for name, part in parts if isinstance(part, nn.Module)]
+        self.contents = [(part, name, value, copy.copy(value)) for part, _, held in self.parts
+                         for name, value in held.items() if isinstance(value, (list, dict, set))]
+
+    def put_back(self) -> str:
+        """Undoes what was written since; the name of one attribute that was, or ""."""
+        written = ""
+        for part, own, before in self.parts:
+            for name in {**before, **own}:
+                if name not in own or name not in before or own[name] is not before[name]:
+                    written = written or part + name
+            own.clear()
+            own.update(before)
+        for part, name, value, before in self.contents:
+            if _objects_in(value) != _objects_in(before):
+                written = written or part + name
+                value.clear()
+                (value.extend if isinstance(value, list) else value.update)(before)
+        return written
+
+
+def _objects_in(value: Any) -> list[int]:
+    """What can be compared of a container, whatever is in it."""
+    return [id(each) for each in ((*value.keys(), *value.values()) if isinstance(value, dict) else value)]
 
 
 def _fact_of(value: Any) -> Any:

@@ -129,23 +129,36 @@ def fit(module: nn.Module, members: Sequence[Member], names: Optional[tuple[str,
     if not parameters or "residual" in parameters:
         return f"its forward takes {', '.join(parameters) or 'nothing'}"
     found.input_name = parameters[0]
-    with _as_it_is(module, found.linears):
-        _set_mode(module, False)
-        chosen = _activation_of(module, found, members)
-        if chosen is None:
-            return _other_activation(members)
-        member, activation = chosen
-        found.package, found.version, found.attributes = member.package, member.version, activation.attributes
-        why = _compare(module, found, member)
-        if why != "":
-            return why
-        _set_mode(module, True)
-        found.only_in_evaluation = _compare(module, found, member) != ""
+    held = between.Held(module, found.original)
+    try:
+        with _as_it_is(module, found.linears):
+            why = _why_not_forward(module, found, members)
+    finally:
+        written = held.put_back()
+    if written != "":
+        return f"its forward writes {written}, which would no longer be written"
+    if why != "":
+        return why
     dropping = [n for n in found.idle if getattr(module._modules[n], "p", 0) > 0]
     found.note = ""
     if found.only_in_evaluation or dropping:
         found.note = f", in evaluation: in training {'it has dropout' if dropping else 'its forward is another'}"
     return found
+
+
+def _why_not_forward(module: nn.Module, found: Fit, members: Sequence[Member]) -> str:
+    """By trials. Sets package, version and attributes, and whether it fits in evaluation alone."""
+    _set_mode(module, False)
+    chosen = _activation_of(module, found, members)
+    if chosen is None:
+        return _other_activation(members)
+    member, activation = chosen
+    found.package, found.version, found.attributes = member.package, member.version, activation.attributes
+    why = _compare(module, found, member)
+    if why == "":
+        _set_mode(module, True)
+        found.only_in_evaluation = _compare(module, found, member) != ""
+    return why
 
 
 def _why_not_linears(module: nn.Module, names: tuple[str, ...]) -> str:

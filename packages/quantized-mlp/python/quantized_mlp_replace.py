@@ -397,6 +397,7 @@ def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[
     if len({(each.codes.dtype == _FLOAT8, each.scales.dtype) for each in found}) > 1:
         return "its linears have codes or scales of several dtypes"
     original = between.Original(module, next((each for each in _ACTIVATIONS if hasattr(module, each)), ""))
+    held = between.Held(module, original)
     activation = _activation_of(original)
     if activation is None:
         return f"its activation is none of {', '.join(own.GATES)}"
@@ -415,7 +416,12 @@ def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[
         linear = module._modules[each]  # _in_files has compared the weights of those of compressed-tensors
         if is_float8 and _forward_of_tool(linear) is None and not _means_float8(linear, codes, x.dtype):
             return f"{each} gives something else than its codes and scales mean"
-    expected = module(x).float()
+    try:
+        expected = module(x).float()
+    finally:
+        written = held.put_back()
+    if written != "":
+        return f"its forward writes {written}, which would no longer be written"
     trials = []  # a zero of 8 bits that is one less is hardly another weight: the layout that is closest counts
     for layouts in _layouts(found):
         packed = [_packed(kernel, codes, layout) for codes, layout in zip(found, layouts)]

@@ -523,7 +523,15 @@ class Replace(TorchCase):
         def float32_scales(mlp):
             mlp.down_proj.scales = mlp.down_proj.scales.float()
 
-        for change, words in ((reordered, "up_proj has columns in an order of their own"),
+        def noting(mlp):
+            def forward(self, x):
+                self.last = x
+                return own(self, x)
+
+            own = type(mlp).forward
+            mlp.__class__ = type("Noting", (Mlp,), {"forward": forward})
+
+        for change, words in ((noting, "its forward writes last"), (reordered, "up_proj has columns in an order of their own"),
                               (three_bits, "gate_proj has "), (other_activation, "its activation is none of silu"),
                               (other_forward, "its forward gives something else"),
                               (clamped, "its forward gives something else"), (scaled, "a tensor beside its linears, scale"),
@@ -540,6 +548,7 @@ class Replace(TorchCase):
                 self.assertEqual(len(told), 1)
                 self.assertIn(words, told[0])
                 self.assertIs(type(mlp), kind)
+                self.assertFalse(hasattr(mlp, "last"))
 
     def test_what_changes_later(self):
         def other_weights(mlp):

@@ -1064,6 +1064,22 @@ class Replace(TorchTest):
                 kiln.torch.replace(model, linears={Inline: wrong})
         self.assertIn("not a GELU", kiln.torch.replace(nn.Sequential(Inline(activation=torch.tanh))).kept[0].what)
 
+    def test_an_input_that_the_original_converts(self):
+        class Casts(Mlp):
+            def forward(self, x):
+                return super().forward(x.to(self.up_proj.weight.device, self.up_proj.weight.dtype)).to(x.dtype)
+
+        class Folds(Mlp):
+            def forward(self, x):
+                return super().forward(x.reshape(-1, D)).reshape(x.shape)
+
+        for kind, given, why in ((Casts, normal(5, D).half(), "x is float16 "), (Folds, normal(5, 2, D // 2), "x is ")):
+            model = nn.Sequential(kind(D, H, nn.SiLU())).to(DEVICE, DTYPE)
+            expected = model(given)
+            self.assertEqual(len(kiln.torch.replace(model).swapped), 1)
+            with self.assertWarnsRegex(kiln.torch.FallbackWarning, why):
+                self.assertTrue(torch.equal(model(given), expected))
+
     def test_more_than_the_input_runs_the_original(self):
         model = self.assert_swapped(Inline())
         x = normal(5, D)

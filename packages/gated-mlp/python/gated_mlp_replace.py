@@ -80,13 +80,17 @@ _CAST = (torch.float32, torch.bfloat16, torch.float16)  # what torch.autocast ca
 
 
 def _why_not_these(x: Tensor, tensors: tuple[Optional[Tensor], ...]) -> str:
-    """A device or a dtype that no package has: the model may move, and torch.autocast begins and ends. Tensors that
-    do not belong together are refused by the op, and would be by PyTorch."""
+    """A device or a dtype that no package has: the model may move, and torch.autocast begins and ends. An x that does not
+    belong to the weights may be one that the original converts; else PyTorch refuses it."""
     device = x.device.type
     known = _DTYPES.get(device)
     if known is None:
         return f"no package computes on {device}"
     dtype = layer.autocast_dtype(device)
+    gate = tensors[0]
+    if (x.device != gate.device or x.dim() == 0 or x.shape[-1] != gate.shape[1]
+            or dtype is None and x.dtype != gate.dtype):
+        return f"x is {layer.words_of(x)}, and {layer.words_of(gate)} a weight"
     if dtype is None:
         dtype = x.dtype
     else:

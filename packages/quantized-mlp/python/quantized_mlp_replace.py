@@ -281,11 +281,11 @@ class _Place:
     changed = ""  # in a copy: which of what _bind() takes as it finds it was another when it was made
 
     def __init__(self, name: str, module: nn.Module, names: tuple[str, ...], request: tuple[Any, ...],
-                 tensors: tuple[Optional[Tensor], ...], what: str, original: between.Original) -> None:
+                 tensors: tuple[Optional[Tensor], ...], width: int, what: str, original: between.Original) -> None:
         self.original = original
         self.name, self.names, self.request, self.tensors, self.what = name, names, request, tensors, what
         self.linears = tuple(module._modules[each] for each in names)
-        self.width = tensors[0].shape[1]
+        self.width = width
         self._bind()
 
     def _bind(self) -> None:
@@ -315,6 +315,9 @@ class _Place:
             return "it is called with something else than its input"
         if torch.is_autocast_enabled() or args[0].dtype not in _DTYPES:
             return f"x is {args[0].dtype} or torch.autocast is on; quantized-mlp takes bfloat16 and float16"
+        x, packed = args[0], self.tensors[0]
+        if x.device != packed.device or x.dim() == 0 or x.shape[-1] != self.width:
+            return f"x is {layer.words_of(x)}; expected rows of {self.width} on {packed.device}"
         why = self.original.why_not(module)
         if why != "":
             return why
@@ -435,7 +438,7 @@ def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[
     _, layout, tensors = min(trials, key=lambda trial: trial[0])
     codes = "float8_e4m3fn" if is_float8 else f"int{gate.bits} of {layout}"
     what = f"{own.PACKAGE}@{request[1]} {kernel.variant}, {activation}, {codes}"
-    return _Place(name, module, names, request, tensors, what, original)
+    return _Place(name, module, names, request, tensors, gate.columns, what, original)
 
 
 def replace(model: nn.Module, *, version: int = 0, overflow: str = "infinity", batch_invariant: bool = False,

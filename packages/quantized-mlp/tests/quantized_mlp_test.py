@@ -604,6 +604,15 @@ class Replace(TorchCase):
                 kiln.torch.restore(mlp)
                 self.assertTrue(torch.equal(found, mlp(x)))
 
+    def test_an_input_that_the_original_folds(self):
+        own = Mlp.forward
+        mlp, x = Mlp(Gptq), normal(3, 2, D // 2, dtype=torch.bfloat16)
+        mlp.__class__ = type("Folds", (Mlp,), {"forward": lambda self, x: own(self, x.reshape(-1, D)).reshape(x.shape)})
+        expected = mlp(x)
+        self.assertEqual(len(self.replaced(mlp)[0].swapped), 1)
+        with self.assertWarnsRegex(kiln.torch.FallbackWarning, r"x is bfloat16 \[3, 2, 64\].*; expected rows of 128"):
+            self.assertTrue(torch.equal(mlp(x), expected))
+
     def test_gradients_of_x(self):
         mlp = Mlp(Gptq)
         x = normal(4, D, dtype=torch.bfloat16).requires_grad_()

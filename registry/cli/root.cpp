@@ -35,8 +35,9 @@ int run_key(const KeyWords& words) {
   cli::print_json("registry-key", {{"file", words.file.string()}, {"id", id}});
   cli::print("key %s\n  %s      private, %s\n", id.c_str(), words.file.c_str(),
              passphrase().empty() ? "not encrypted: KILN_KEY_PASSPHRASE is not set" : "encrypted");
-  cli::print("  %s.pub  to give away: init, rotate, delegate and trust require take it\n",
-             words.file.c_str());
+  cli::print(
+      "  %s.pub  for 'kiln registry init', rotate and delegate, and for kiln trust require\n",
+      words.file.c_str());
   return 0;
 }
 

@@ -322,6 +322,17 @@ class Remedies(World):
         self.shell(f"kiln bundle create tiny-op@1 -o {self.work}/b.tar")
         self.shell(f"kiln bundle install {self.work}/b.tar")
 
+    @cures("loader/cli/verbs/bundle.cpp: kiln bundle install --locked")
+    def test_a_bundle_that_a_lock_file_alone_vouches_for(self):
+        self.sign()
+        self.kiln("add", "tiny-op")
+        self.kiln("install", "--locked", "--device", "cpu")
+        said = self.shell(f"kiln bundle create --frozen --device cpu -o {self.work}/b.tar").stderr
+        self.assertIn("note: tiny-op@1 has no signed metadata in the bundle: offline nobody is asked", said)
+        shutil.rmtree(self.cache)
+        self.shell(f"kiln bundle install {self.work}/b.tar --device cpu", NOT_FOUND)
+        self.shell(f"kiln bundle install {self.work}/b.tar --device cpu --locked")
+
     @cures("loader/cli/verbs/bundle.cpp: kiln trust add … --root root.json", "loader/cli/verbs/bundle.cpp: kiln trust add … --unsigned",
            "loader/cli/verbs/bundle.cpp: KILN_REGISTRY")
     def test_a_bundle_of_a_registry_that_is_not_known_here(self):

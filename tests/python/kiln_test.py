@@ -23,6 +23,7 @@ import tempfile
 import threading
 import time
 import unittest
+import weakref
 
 try:
     import numpy as np
@@ -31,6 +32,7 @@ except ImportError as missing:
     sys.exit(77)
 
 import kiln
+import kiln.packages
 from kiln import _library, _structs
 from kiln._call import _attribute_of
 from kiln._schema import AttributeSchema
@@ -245,6 +247,39 @@ print(made_by(1), made_by(0))
 
         with self.assertRaises(ZeroDivisionError):
             kiln.get_kernel("geglu-mlp", 1, device="cpu", cache=self.folder.name + "/refused", on_event=refuse)
+
+    def test_what_a_request_threw_or_told_is_let_go(self):
+        """Without the garbage collector, which would find a cycle much later: a frame may hold large arrays."""
+        def refuse(event):
+            raise KeyError(event)
+
+        calls = [lambda: kiln.get_kernel("nothing", 1), lambda: kiln.prefetch("nothing", 1),
+                 lambda: kiln.resolve("nothing", 1), lambda: kiln.has_kernel("a b", 1),
+                 lambda: kiln.packages.load("nothing", 1),
+                 lambda: kiln.get_kernel("geglu-mlp", 1, device="cpu", cache=self.folder.name + "/go", on_event=refuse)]
+
+        def held_by(call):
+            large = np.zeros(1)
+            try:
+                call()
+            except (kiln.Error, KeyError):
+                return weakref.ref(large)
+            self.fail("it did not throw")
+
+        def held_by_observer():
+            large = np.zeros(1)
+            kiln.get_kernel("geglu-mlp", 1, device="cpu", on_event=lambda event: large)
+            return weakref.ref(large)
+
+        gc.collect()
+        gc.disable()
+        try:
+            for number, call in enumerate(calls):
+                with self.subTest(number):
+                    self.assertIsNone(held_by(call)())
+            self.assertIsNone(held_by_observer()())
+        finally:
+            gc.enable()
 
     def test_a_fallback_is_reported(self):
         kernel = kiln.get_kernel("geglu-mlp", 1, device="cpu", cache=self.cache, variant="none-such", fallback=["cpu"])

@@ -9,6 +9,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 from unittest import mock
@@ -99,6 +100,31 @@ class Operators(unittest.TestCase):
             said[word] = done.stdout + done.stderr
         self.assertEqual("C++", said[""].strip())
         self.assertIn("$KILN_OPERATORS is 'fortran'; expected c++ or python", said["fortran"])
+
+    def test_it_is_found_where_the_systems_library_is_and_not_in_the_current_folder(self):
+        own = os.path.dirname(os.environ["KILN_LIBRARY"])
+        with tempfile.TemporaryDirectory() as folder:
+            system, here = os.path.join(folder, "system"), os.path.join(folder, "here")
+            for place in (system, os.path.join(here, "kiln")):
+                os.makedirs(place)
+            os.symlink(os.environ["KILN_LIBRARY"], os.path.join(system, "libkiln.so.0"))
+            with open(os.path.join(here, "kiln/libkiln_torch.so"), "w") as file:
+                file.write("whatever somebody else left here")
+            environment = {**os.environ, "LD_LIBRARY_PATH": system}
+            for name in ("KILN_LIBRARY", "KILN_OPERATORS"):
+                environment.pop(name, None)
+
+            def road():
+                done = subprocess.run([sys.executable, "-c", "from kiln import operators; print(operators.ROAD)"],
+                                      env=environment, cwd=here, stdout=subprocess.PIPE, text=True, check=True)
+                return done.stdout.strip()
+
+            self.assertIn(system, road())
+            for place in ("libkiln_torch.so", "kiln/libkiln_torch.so"):
+                os.makedirs(os.path.join(system, "kiln"), exist_ok=True)
+                os.symlink(os.path.join(own, "libkiln_torch.so"), os.path.join(system, place))
+                self.assertEqual(road(), "C++")
+                os.unlink(os.path.join(system, place))
 
     def test_what_fails_has_one_text(self):
         layer = layer_of()

@@ -4,6 +4,8 @@ what was expected, what to do next."""
 
 from __future__ import annotations
 
+from typing import Optional
+
 
 class Error(Exception):
     """What Kiln throws. `code` is the exit code of the command `kiln` and the kiln_code of C."""
@@ -109,3 +111,12 @@ def error_of(code: int, text: str) -> Error:
     error = _CLASSES.get(code, Error)(text)
     error.code = code
     return error
+
+
+def throw(error: Optional[BaseException]) -> None:
+    """Raises it, if there is one. A frame of its traceback that kept it would keep itself, and its callers, alive."""
+    if error is not None:
+        try:
+            raise error
+        finally:
+            del error

@@ -15,7 +15,7 @@ import threading
 from typing import Any, Callable, NamedTuple, Optional, Sequence, Union
 
 from ._call import Op
-from ._errors import DeviceError, UsageError
+from ._errors import DeviceError, UsageError, throw
 from ._library import LIBRARY, Handle, as_flag, as_path, as_text, failure, in_python, in_range, text
 from ._schema import plain
 from ._structs import EVENT_FUNCTION, CDevice, CError, CEvent, COp, CRequest
@@ -193,9 +193,13 @@ class _Request:
             worker.join()
         else:
             call()
-        if self.thrown is not None:
-            raise self.thrown
-        return answer[0]
+        self.c.on_event = EVENT_FUNCTION(0)  # which refers to this object
+        thrown, self.thrown = self.thrown, None
+        try:
+            throw(thrown)
+            return answer.pop()
+        finally:
+            del thrown
 
 
 class Kernel(Handle):
@@ -315,9 +319,7 @@ def get_kernel(name: str, version: int = 0, *, device: Any = None, registry: Opt
         return known
     request = request or _Request(words, refresh=False, on_event=None, cancel=None)
     pointer = ctypes.c_void_p()
-    wrong = request.run(LIBRARY.kiln_get_kernel, ctypes.byref(pointer))
-    if wrong is not None:
-        raise wrong
+    throw(request.run(LIBRARY.kiln_get_kernel, ctypes.byref(pointer)))
     kernel = Kernel(pointer, words.threads)
     if words.is_the_same_later():
         if refresh:
@@ -343,17 +345,17 @@ def has_kernel(name: str, version: int = 0, **options: Any) -> Availability:
     """Whether get_kernel would find this offline, up to the load. Reads the cache alone, asks no network, writes
     nothing. Takes the options of get_kernel; throws UsageError for a request that is not valid."""
     wrong = request_for(name, version, options).run(LIBRARY.kiln_has_kernel)
-    if isinstance(wrong, UsageError):
-        raise wrong
-    return Availability(wrong is None, wrong)
+    try:
+        throw(wrong if isinstance(wrong, UsageError) else None)
+        return Availability(wrong is None, wrong)
+    finally:
+        del wrong
 
 
 def prefetch(name: str, version: int = 0, **options: Any) -> None:
     """What get_kernel does up to the load: finds, installs and verifies, so that a later get_kernel of this request
     needs no network. Loads nothing and starts no CUDA. Takes the options of get_kernel and throws what it throws."""
-    wrong = request_for(name, version, options).run(LIBRARY.kiln_prefetch)
-    if wrong is not None:
-        raise wrong
+    throw(request_for(name, version, options).run(LIBRARY.kiln_prefetch))
 
 
 def resolve(name: str, version: int = 0, **options: Any) -> dict[str, Any]:
@@ -362,11 +364,12 @@ def resolve(name: str, version: int = 0, **options: Any) -> dict[str, Any]:
     options of get_kernel."""
     document = ctypes.c_void_p()
     wrong = request_for(name, version, options).run(LIBRARY.kiln_resolve, ctypes.byref(document))
-    if not document.value:
-        raise wrong or MemoryError("kiln: out of memory")
     try:
-        return json.loads(ctypes.string_at(document.value))
+        if not document.value:
+            throw(wrong or MemoryError("kiln: out of memory"))
+        return json.loads(ctypes.string_at(document.value or 0))
     finally:
+        del wrong
         LIBRARY.kiln_release_text(document)
 
 

@@ -131,11 +131,11 @@ class Held:
                     written = written or part + name
             own.clear()
             own.update(before)
-        for part, name, value, before in self.contents:
-            if _objects_in(value) != _objects_in(before):
+        for part, name, value, content in self.contents:
+            if _objects_in(value) != _objects_in(content):
                 written = written or part + name
                 value.clear()
-                (value.extend if isinstance(value, list) else value.update)(before)
+                (value.extend if isinstance(value, list) else value.update)(content)
         return written
 
 

@@ -220,7 +220,9 @@ class Differentiable:
 
     def forward(self, inputs: Tensors, key: str) -> list[Tensor]:
         """The outputs, in memory of their own. Here: of an op with one."""
-        return [source_of(key).call(inputs[0].device, self.op, dict(zip(self._names, inputs)))]
+        first = inputs[0]
+        assert first is not None  # it says where the call computes
+        return [source_of(key).call(first.device, self.op, dict(zip(self._names, inputs)))]
 
     def like(self, inputs: Tensors) -> list[Tensor]:
         """Tensors as forward's outputs are, with anything in them. Here: one like the first input."""

@@ -186,6 +186,18 @@ def _bind(slot: int, key: bytes, on_gpu: int, device: int, text: int, room: int)
         return 1
 
 
+class _CPlace(ctypes.Structure):  # Dl_info
+    _fields_ = [("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("symbol", ctypes.c_char_p),
+                ("address", ctypes.c_void_p)]
+
+
+def _folder_of_library() -> str:
+    """Where libkiln.so was loaded from: its name alone may be what the system's loader was asked for."""
+    place = _CPlace()
+    ctypes.CDLL(None).dladdr(ctypes.cast(LIBRARY.kiln_version, ctypes.c_void_p), ctypes.byref(place))
+    return os.path.dirname(os.path.abspath(os.fsdecode(place.file)))
+
+
 def _open() -> tuple[Optional[ctypes.CDLL], str]:
     """libkiln_torch.so beside libkiln.so or in a prefix, ready; and which road there is."""
     if not HAS_OPERATORS:
@@ -195,7 +207,7 @@ def _open() -> tuple[Optional[ctypes.CDLL], str]:
         raise UsageError(f"kiln.operators: $KILN_OPERATORS is {asked!r}; expected c++ or python")
     if asked == "python":
         return None, "Python: $KILN_OPERATORS says so"
-    folder = os.path.dirname(LIBRARY._name)
+    folder = _folder_of_library()
     beside, in_prefix = os.path.join(folder, "libkiln_torch.so"), os.path.join(folder, "kiln", "libkiln_torch.so")
     try:
         library = ctypes.CDLL(in_prefix if os.path.exists(in_prefix) else beside)

@@ -32,7 +32,7 @@ import threading
 from types import ModuleType
 from typing import Any, NamedTuple, Optional, Sequence
 
-from ._errors import IntegrityError, NotFound, UsageError
+from ._errors import IntegrityError, NotFound, UsageError, throw
 from ._kernel import request_for
 from ._library import LIBRARY
 
@@ -135,9 +135,7 @@ def _keep(modules: _Modules) -> _Modules:
 
 def _of_dev_layer(name: str, version: int, options: dict[str, Any]) -> _Modules:
     text = ctypes.c_void_p()
-    wrong = request_for(name, version, options).run(LIBRARY.kiln_dev_files, ctypes.byref(text))
-    if wrong is not None:
-        raise wrong
+    throw(request_for(name, version, options).run(LIBRARY.kiln_dev_files, ctypes.byref(text)))
     try:
         dev = json.loads(ctypes.string_at(text.value or 0))
     finally:

@@ -28,7 +28,7 @@ from typing import Any
 from torch import nn
 
 from . import packages
-from ._errors import Error, NotFound
+from ._errors import Error, NotFound, throw
 from ._kernel import get_kernel
 from .layer import HAS_OPERATORS, FallbackWarning, Report, Swap, disabled, is_replaced
 
@@ -100,9 +100,11 @@ def _modules(version: int, options: dict[str, Any]) -> list[ModuleType]:
                 found[name] = known.get((name, version)) or packages.load(name, version, **request)
         except NotFound as error:
             missing = error  # another package may have the version
-    if missing is not None and not found:
-        raise missing
-    return list(found.values())
+    try:
+        throw(None if found else missing)
+        return list(found.values())
+    finally:
+        del missing
 
 
 def restore(model: nn.Module) -> int:

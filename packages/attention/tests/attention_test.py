@@ -232,7 +232,7 @@ class Attention(unittest.TestCase):
     def test_what_does_not_fit_is_named(self):
         q, k, v = heads_of(9)
         attention = kiln.torch.Attention()
-        two_heads_in_one, one = [t.reshape(9, HK // 2, 2 * D) for t in (k, v)], q[None]
+        merged, one = [t.reshape(9, HK // 2, 2 * D) for t in (k, v)], q[None]
         pages, slots = [torch.zeros(3, 16, HK, D, dtype=q.dtype, device=DEVICE) for _ in range(2)], integers(*range(9))
         for call, error, words in (
                 (lambda: kiln.torch.Attention(window=4), kiln.InvalidCall, "window is 4 with causal=False"),
@@ -240,12 +240,12 @@ class Attention(unittest.TestCase):
                 (lambda: attention(q, k, v, integers(0, 9)), kiln.InvalidCall, "cu_seqlens_q or cu_seqlens_k is miss"),
                 (lambda: attention(q[:, :3], k, v), kiln.Error, "q has 3 heads, k and v have 2|HQ a multiple of HK"),
                 (lambda: attention(q, k[..., :32], v), kiln.InvalidCall, "expected k and v of one shape"),
-                (lambda: attention(q, *two_heads_in_one), kiln.InvalidCall, "expected k and v of one shape, whose heads are of"),
+                (lambda: attention(q, *merged), kiln.InvalidCall, "expected k and v of one shape, whose"),
                 (lambda: attention(one, k[None], v[None].reshape(9, 1, *v.shape[1:])), kiln.InvalidCall, "of one shape"),
                 (lambda: attention(q.expand(2, *q.shape), k.repeat(2, 1, 1), v.repeat(2, 1, 1)), kiln.InvalidCall,
                  r"and the leading extents of q, \[2\]"),
-                (lambda: attention.append(*two_heads_in_one, slots, *pages), kiln.InvalidCall, "expected heads as the pages"),
-                (lambda: attention.append(k[:1], two_heads_in_one[1][:1], slots, *pages), kiln.InvalidCall, "expected heads")):
+                (lambda: attention.append(*merged, slots, *pages), kiln.InvalidCall, "expected heads as the pages"),
+                (lambda: attention.append(k[:1], merged[1][:1], slots, *pages), kiln.InvalidCall, "expected heads")):
             with self.assertRaisesRegex(error, words):
                 call()
             with self.assertRaises(Exception if "HQ" in words else error), kiln.torch.disabled():

@@ -64,7 +64,7 @@ class _InPlace(_CrossEntropy):
                    "grad_logits": logits}
         # Whoever else kept the logits for a gradient, a second backward too, is told by PyTorch that they changed.
         layer.source_of(key).call(logits.device, "backward", tensors)
-        return [logits]
+        return [logits.detach()]
 
 
 _cross_entropy, _in_place = _CrossEntropy(), _InPlace()

@@ -69,6 +69,14 @@ class CrossEntropy(TorchCase):
         with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
             loss.backward()
 
+    def test_a_gradient_in_place_is_no_part_of_a_graph(self):
+        logits = logits_of(6).requires_grad_()
+        given, seen = logits * 1, []
+        given.register_hook(lambda gradient: seen.append(gradient.requires_grad))
+        found, = torch.autograd.grad(kiln.torch.CrossEntropy(in_place=True)(given, targets_of(6)), given)
+        self.assertEqual((found.requires_grad, seen), (False, [False]))
+        self.assertEqual(found.data_ptr(), given.data_ptr())
+
     def test_strided_rows_and_no_rows(self):
         wide = torch.cat([logits_of(5), logits_of(5, seed=3)], -1)
         loss = kiln.torch.CrossEntropy()

@@ -531,7 +531,8 @@ class Replace(TorchCase):
             own = type(mlp).forward
             mlp.__class__ = type("Noting", (Mlp,), {"forward": forward})
 
-        for change, words in ((noting, "its forward writes last"), (reordered, "up_proj has columns in an order of their own"),
+        for change, words in ((noting, "its forward writes last"),
+                              (reordered, "up_proj has columns in an order of their own"),
                               (three_bits, "gate_proj has "), (other_activation, "its activation is none of silu"),
                               (other_forward, "its forward gives something else"),
                               (clamped, "its forward gives something else"), (scaled, "a tensor beside its linears, scale"),

@@ -5,7 +5,8 @@
     q, k = rope(q, positions), rope(k, positions)     # [..., heads, 128]; positions: int64 or int32 [...]
 
 bfloat16, float16 and float32, on CPU and GPU. The tables of cosines and sines are made once, by the package, of angles
-in fp64; they are no part of the state dict and stay float32. The gradient is the turn back, by the same op. Threads: as nn.Linear.
+in fp64; they are no part of the state dict and stay float32. The gradient is the turn back, by the same op. Threads: as
+nn.Linear.
 """
 
 from __future__ import annotations

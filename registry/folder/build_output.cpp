@@ -73,8 +73,7 @@ BuiltVariant read_variant(const fs::path& folder) {
 
 std::vector<fs::path> variant_folders(const fs::path& folder) {
   if (!fs::is_directory(folder)) {
-    throw Error(ErrorCode::kNotFound, "read build output " + folder.string() +
-                                          ": there is no such folder. Run 'kiln build' first");
+    fail_no_folder("read build output", folder, "Run 'kiln build' first");
   }
   // Any of the files makes it a variant, so that an incomplete one is refused and not left out.
   const auto is_variant = [](const fs::path& path) {

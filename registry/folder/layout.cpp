@@ -260,9 +260,7 @@ void check_is_outside(const fs::path& out, const fs::path& registry, std::string
 std::vector<std::string> packages_of(const fs::path& registry) {
   check_is_path(registry, "open registry");
   if (!fs::is_directory(registry)) {
-    throw Error(ErrorCode::kNotFound, "open registry " + registry.string() +
-                                          ": there is no such folder. Publish into it first, or "
-                                          "check the path");
+    fail_no_folder("open registry", registry, "Publish into it first, or check the path");
   }
   std::vector<std::string> names;
   for (const fs::directory_entry& entry : fs::directory_iterator(registry)) {

@@ -11,6 +11,7 @@
 #include <span>
 #include <system_error>
 
+#include "base/draft.hpp"
 #include "base/join.hpp"
 #include "base/posix.hpp"
 #include "documents/names.hpp"
@@ -60,9 +61,7 @@ class Folder final : public Repository {
       fail_to_read(root_, errno);
     }
     if (!S_ISDIR(status.st_mode)) {
-      throw Error(ErrorCode::kNotFound, "open registry " + root +
-                                            ": there is no such folder. Name a registry in the "
-                                            "request or in KILN_REGISTRY");
+      fail_no_folder("open registry", root_, "Name a registry in the request or in KILN_REGISTRY");
     }
   }
 

@@ -78,6 +78,18 @@ void fail_file(std::string_view operation, const fs::path& path, int error) {
                   std::generic_category().message(error) + ". " + std::string(next_step(error)));
 }
 
+void fail_no_folder(std::string_view operation, const fs::path& path, std::string_view next_step) {
+  const std::string subject = std::string(operation) + " " + path.string();
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0) {
+    throw Error(ErrorCode::kUsage, subject + ": it is " +
+                                       (S_ISREG(status.st_mode) ? "a file" : "a pipe or a device") +
+                                       ", expected a folder. Name another path");
+  }
+  throw Error(ErrorCode::kNotFound,
+              subject + ": there is no such folder. " + std::string(next_step));
+}
+
 fs::path absolute_path(const fs::path& path) {
   if (path.empty()) throw Error(ErrorCode::kUsage, "find a file: its name is empty. Name one");
   std::error_code error;
@@ -156,10 +168,7 @@ void make_folders(const fs::path& folder) {
   if (::mkdir(folder.c_str(), 0755) != 0) {
     const int error = errno;
     if (error == EEXIST && fs::is_directory(folder, unknown)) return;  // another process made it
-    if (error == EEXIST) {
-      throw Error(ErrorCode::kUsage, "write into " + folder.string() +
-                                         ": it is a file, expected a folder. Name another path");
-    }
+    if (error == EEXIST) fail_no_folder("write into", folder, "Remove the link that is there");
     fail_file("make folder", folder, error);
   }
   sync_folder(parent.empty() ? fs::path(".") : parent, &fail_file);

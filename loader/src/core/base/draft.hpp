@@ -26,6 +26,11 @@ namespace kiln {
 [[noreturn]] void fail_file(std::string_view operation, const std::filesystem::path& path,
                             int error);
 
+/// Of a path that is not a folder: kNotFound with `next_step` where nothing is, else kUsage with
+/// what it is.
+[[noreturn]] void fail_no_folder(std::string_view operation, const std::filesystem::path& path,
+                                 std::string_view next_step);
+
 /// kNotFound where the current folder, of a relative path, was removed; kUsage for an empty one.
 std::filesystem::path absolute_path(const std::filesystem::path& path);
 

@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <utility>
 
+#include "base/draft.hpp"
 #include "base/posix.hpp"
 #include "kiln/error.hpp"
 
@@ -27,18 +27,18 @@ void write_file(const fs::path& path, std::string_view bytes) {
   std::error_code failed;
   fs::create_directories(path.parent_path(), failed);
   const fs::path temporary = path.string() + ".tmp" + std::to_string(getpid());
-  const auto fail = [&](const std::string& reason) {
+  const auto fail = [&](int error) {
     fs::remove(temporary, failed);
-    throw Error(ErrorCode::kBuild, "write " + path.string() + ": " + reason);
+    throw Error(ErrorCode::kBuild, "write " + path.string() + ": " + told_of_file(error));
   };
   {
     std::ofstream stream(temporary, std::ios::binary | std::ios::trunc);
     stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     stream.close();
-    if (!stream) fail(std::strerror(errno));
+    if (!stream) fail(errno);
   }
   fs::rename(temporary, path, failed);
-  if (failed) fail(failed.message());
+  if (failed) fail(failed.value());
 }
 
 bool write_if_changed(const fs::path& path, std::string_view bytes) {

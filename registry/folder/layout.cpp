@@ -215,7 +215,7 @@ void Layout::write_blob(const Descriptor& descriptor, std::string_view bytes) co
 
 void Layout::copy_blob(const Descriptor& descriptor, const fs::path& from) const {
   if (has_blob(descriptor)) return;
-  Draft draft(ingest_path(), descriptor.digest.hex());
+  Draft draft(ingest_path(), descriptor.digest.hex(), blob_path(descriptor.digest));
   Sha256 hash;
   stream_file(from, [&](std::string_view piece) {
     hash.update(piece);
@@ -223,7 +223,7 @@ void Layout::copy_blob(const Descriptor& descriptor, const fs::path& from) const
   });
   // The input was verified before, but it is another program's file and may have changed since.
   check_digest(from, hash.finish(), descriptor, "input");
-  draft.publish(blob_path(descriptor.digest), 0444);
+  draft.publish(0444);
 }
 
 void Layout::write(const std::vector<Tag>& tags) const {

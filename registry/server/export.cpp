@@ -164,9 +164,9 @@ class RepositoryExport {
     const fs::path from = layout_.blob_path(digest);
     if (!fs::is_symlink(to) && same_bytes(from, to)) return;
     if (!link_file(from, to)) {
-      Draft copy(folder_, ".draft");
+      Draft copy(folder_, ".draft", to);
       stream_file(from, [&](std::string_view piece) { copy.write(piece); });
-      copy.publish(to, 0444);
+      copy.publish(0444);
     }
     ++result_.files_written;
   }

@@ -196,11 +196,11 @@ std::optional<TrustDraft> read_draft(const fs::path& file) {
 
 void write_draft(const fs::path& file, const TrustDraft& draft) {
   const fs::path itself = absolute_path(file);
-  Draft out(itself.parent_path(), "draft");
+  Draft out(itself.parent_path(), "draft", itself);
   out.write(kMagic);
   for (const auto& [name, bytes] : draft.before) put(out, "before " + name, bytes);
   for (const auto& [role, pending] : draft.next) put(out, "next " + role, pending.text(role));
-  out.publish(itself, 0644);
+  out.publish(0644);
 }
 
 std::vector<std::string> changes_of(const std::string& role, const Json& before, const Json& next) {

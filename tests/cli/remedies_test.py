@@ -266,8 +266,10 @@ class Remedies(World):
         self.environment["KILN_CACHE"] = str(file / "cache")
         self.cured_by("kiln install tiny-op@1", CACHE, "or set KILN_CACHE to another folder", KILN_CACHE=self.work / "other")
 
-    @cures("loader/src/core/base/draft.cpp: ulimit -n")
+    @cures("loader/src/core/base/draft.cpp: ulimit -f", "loader/src/core/base/draft.cpp: ulimit -n")
     def test_limits_where_a_user_keeps_files(self):
+        done = self.shell(f"ulimit -f 0; kiln trust add {self.registry} --unsigned", CACHE)
+        self.assertIn("Raise the limit of a file's size (ulimit -f) and run the command again", done.stderr)
         said = self.with_few_files(f"kiln trust add {self.registry} --unsigned")
         self.assertIn("Too many open files. Raise the limit of open files (ulimit -n)", said)
         self.assertNotIn("Correct the file", said)

@@ -7,6 +7,7 @@ work, and what is said of those that do not.
 """
 
 import json
+import os
 import pathlib
 import re
 
@@ -97,8 +98,13 @@ class Spelling(World):
                 self.run_command("/bin/sh", "-c", f'"$0" {words} >&- 2>&-', PROGRAMS[name])
 
     def test_every_program_says_which_file_grew_over_its_limit(self):
-        keys = f'ulimit -f 0; "{KILN_REGISTRY}" key k'
-        self.run_command("/bin/bash", "-c", keys, code=9, says="k")
+        for name, words, file, code in (("kiln", f"trust add {self.registry} --unsigned", self.work / ".config/kiln/trust.json", 9),
+                                        ("kiln registry", "key k", self.project / "k", 9), ("kiln build", "new other", self.project, 15)):
+            with self.subTest(program=name):
+                done = self.run_command("/bin/bash", "-c", f'ulimit -f 0; "$0" {words}', PROGRAMS[name], code=code,
+                                        says="File too large. Raise the limit of a file's size (ulimit -f)")
+                self.assertIn(f"write {file}", done.stderr)
+                self.assertEqual(os.listdir(self.project), [])
 
 
 if __name__ == "__main__":

@@ -108,9 +108,9 @@ std::string page(const CLI::App& app) {
 }
 
 void write_below(const CLI::App& app, const std::filesystem::path& folder) {
-  Draft draft(folder, ".man", 0666);
+  Draft draft(folder, ".man", folder / (page_name(app) + ".1"), 0666);
   draft.write(page(app));
-  draft.publish(folder / (page_name(app) + ".1"));
+  draft.publish();
   for (const CLI::App* command : shown_commands(app)) {
     // A program of its own knows its options.
     const std::string& group = command->get_group();

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 /// A tar in which nothing but names and bytes is told.
 class TarWriter {
  public:
-  explicit TarWriter(const Draft& draft) : out_(checked(archive_write_new())), path_(draft.path()) {
+  explicit TarWriter(const Draft& draft) : out_(checked(archive_write_new())), path_(draft.to()) {
     must(archive_write_set_format_ustar(out_.get()));
     must(archive_write_set_bytes_in_last_block(out_.get(), 1));
     must(archive_write_open_fd(out_.get(), draft.fd()));
@@ -235,9 +235,9 @@ std::vector<BundledKernel> create_bundle(const std::vector<BundlePart>& parts,
 
   constexpr const char* kDraft = ".kiln-bundle";
   sweep_drafts(target.parent_path(), kDraft);
-  Draft draft(target.parent_path(), kDraft, 0664);
+  Draft draft(target.parent_path(), kDraft, target, 0664);
   write_tar(draft, cache, contents);
-  draft.publish(target);
+  draft.publish();
   return kernels;
 }
 

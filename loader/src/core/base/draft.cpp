@@ -25,8 +25,9 @@ std::string_view next_step(int error) {
       return "Check the path";
     case ENOSPC:
     case EDQUOT:
-    case EFBIG:
       return "Make room on that disk and run the command again";
+    case EFBIG:
+      return "Raise the limit of a file's size (ulimit -f) and run the command again";
     case EROFS:
     case EACCES:
     case EPERM:
@@ -71,11 +72,14 @@ bool is_left(const fs::path& draft) {
 
 }  // namespace
 
+std::string told_of_file(int error) {
+  return std::generic_category().message(error) + ". " + std::string(next_step(error));
+}
+
 void fail_file(std::string_view operation, const fs::path& path, int error) {
   const bool missing = error == ENOENT || error == ENOTDIR;
   throw Error(missing ? ErrorCode::kNotFound : ErrorCode::kCache,
-              std::string(operation) + " " + path.string() + ": " +
-                  std::generic_category().message(error) + ". " + std::string(next_step(error)));
+              std::string(operation) + " " + path.string() + ": " + told_of_file(error));
 }
 
 void fail_no_folder(std::string_view operation, const fs::path& path, std::string_view next_step) {
@@ -183,10 +187,11 @@ void check_replaceable(const fs::path& to) {
                                      ", expected a file. Name another path");
 }
 
-Draft::Draft(const fs::path& folder, std::string_view name, mode_t mode)
+Draft::Draft(const fs::path& folder, std::string_view name, fs::path to, mode_t mode)
     : path_(draft_path(folder, name)),
+      to_(std::move(to)),
       file_(try_open(path_, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode)) {
-  if (!file_.valid()) fail_file("create", path_, errno);
+  if (!file_.valid()) fail_file("make a file in", folder, errno);
   ::flock(file_.get(), LOCK_EX | LOCK_NB);
 }
 
@@ -196,21 +201,21 @@ Draft::~Draft() {
 
 void Draft::write(std::string_view bytes) {
   if (const int error = try_write_all(file_.get(), bytes); error != 0) {
-    fail_file("write", path_, error);
+    fail_file("write", to_, error);
   }
 }
 
-void Draft::publish(const fs::path& to, mode_t mode) {
-  if (::fchmod(file_.get(), mode) != 0) fail_file("set mode of", path_, errno);
-  publish(to);
+void Draft::publish(mode_t mode) {
+  if (::fchmod(file_.get(), mode) != 0) fail_file("set mode of", to_, errno);
+  publish();
 }
 
-void Draft::publish(const fs::path& to) {
-  check_replaceable(to);
-  if (::fsync(file_.get()) != 0) fail_file("sync", path_, errno);
-  if (::rename(path_.c_str(), to.c_str()) != 0) fail_file("rename to", to, errno);
+void Draft::publish() {
+  check_replaceable(to_);
+  if (::fsync(file_.get()) != 0) fail_file("sync", to_, errno);
+  if (::rename(path_.c_str(), to_.c_str()) != 0) fail_file("rename to", to_, errno);
   published_ = true;
-  sync_folder(to.parent_path(), &fail_file);
+  sync_folder(to_.parent_path(), &fail_file);
 }
 
 void sweep_drafts(const fs::path& folder, std::string_view name) {
@@ -235,18 +240,18 @@ void sweep_drafts_below(const fs::path& folder) {
 
 void publish_bytes(const fs::path& folder, const fs::path& to, std::string_view bytes,
                    mode_t mode) {
-  Draft draft(folder, "." + to.filename().string());
+  Draft draft(folder, "." + to.filename().string(), to);
   draft.write(bytes);
-  draft.publish(to, mode);
+  draft.publish(mode);
 }
 
 void replace_file(const fs::path& file, std::string_view bytes, mode_t mode) {
   const fs::path target = followed_to_write(file);
   const std::string name = "." + target.filename().string();
   sweep_drafts(target.parent_path(), name);
-  Draft draft(target.parent_path(), name, mode);
+  Draft draft(target.parent_path(), name, target, mode);
   draft.write(bytes);
-  draft.publish(target);
+  draft.publish();
 }
 
 std::vector<FileLock> lock_folders_of(const std::vector<fs::path>& files,

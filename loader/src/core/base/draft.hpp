@@ -22,7 +22,9 @@
 
 namespace kiln {
 
-/// "<operation> <path>: <what errno means>. <next step>", of a file that is not the cache's.
+/// "<what errno means>. <next step>", of a file that is not the cache's.
+std::string told_of_file(int error);
+/// "<operation> <path>: <told_of_file>": kNotFound of what is missing, else kCache.
 [[noreturn]] void fail_file(std::string_view operation, const std::filesystem::path& path,
                             int error);
 
@@ -55,12 +57,14 @@ Digest digest_of_file(const std::filesystem::path& path);
 /// a folder would take its place, or fail once all is written.
 void check_replaceable(const std::filesystem::path& to);
 
-/// A file under way: created exclusively in `folder`, removed again unless it is published. The
-/// umask narrows `mode`: 0666 for a file that is the user's to edit. Locked, so that sweep_drafts()
-/// knows it from one that a killed process left.
+/// The file `to` under way: created exclusively in `folder`, which is on the same file system,
+/// removed again unless it is published. Errors name `to`: the draft is gone when somebody reads
+/// them. The umask narrows `mode`: 0666 for a file that is the user's to edit. Locked, so that
+/// sweep_drafts() knows it from one that a killed process left.
 class Draft {
  public:
-  Draft(const std::filesystem::path& folder, std::string_view name, mode_t mode = 0600);
+  Draft(const std::filesystem::path& folder, std::string_view name, std::filesystem::path to,
+        mode_t mode = 0600);
   ~Draft();
   Draft(const Draft&) = delete;
   Draft& operator=(const Draft&) = delete;
@@ -68,13 +72,14 @@ class Draft {
   void write(std::string_view bytes);
   /// For a library that writes by itself: the file, and its name for messages.
   int fd() const { return file_.get(); }
-  const std::filesystem::path& path() const { return path_; }
-  /// Syncs, renames to `to` (on the same file system, check_replaceable) and syncs its folder.
-  void publish(const std::filesystem::path& to);
-  void publish(const std::filesystem::path& to, mode_t mode);  ///< with another mode
+  const std::filesystem::path& to() const { return to_; }
+  /// Syncs, renames to `to` (check_replaceable) and syncs its folder.
+  void publish();
+  void publish(mode_t mode);  ///< with another mode
 
  private:
   std::filesystem::path path_;
+  std::filesystem::path to_;
   FileDescriptor file_;
   bool published_ = false;
 };

@@ -212,7 +212,7 @@ TEST_CASE("http: a host that does not resolve is asked twice, told of once, and 
   const Error error = error_of([&] {
     get_kernel("sample", {.version = 1,
                           .device = Device::cpu(),
-                          .registry = "https://registry.invalid",
+                          .registry = "https://" + std::string(kUnknownName),
                           .cache = scratch / "cache",
                           .on_event = [&](const Event& event) {
                             if (event.stage == Event::Stage::kRetry) retries.push_back(event.note);

@@ -178,6 +178,7 @@ TEST_CASE("load: by path, a debugger finds the file; it is hashed all the same")
   Published published(scratch / "registry");
   published.publish({cpu_draft(sample_library())});
   Request request{.version = 1,
+                  .device = Device::cpu(),
                   .registry = published.root().string(),
                   .cache = scratch / "cache",
                   .load_mode = LoadMode::kPath};

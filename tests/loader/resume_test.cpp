@@ -2,9 +2,7 @@
 //
 // Fetch over HTTP, once more: what was cut is continued, what failed is asked again, a mirror
 // that fails is left; and a stop ends all of it.
-#include <dlfcn.h>
 #include <doctest/doctest.h>
-#include <netdb.h>
 
 #include <chrono>
 #include <functional>
@@ -25,27 +23,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-
-constexpr std::string_view kSilentName = "silent.test";
-constexpr std::chrono::seconds kSilence{10};
-
-}  // namespace
-}  // namespace kiln::test
-
-// In libc's place for libcurl, too: no name server answers of one name.
-extern "C" int getaddrinfo(const char* name, const char* service, const addrinfo* hints,
-                           addrinfo** found) {
-  if (name != nullptr && name == kiln::test::kSilentName) {
-    std::this_thread::sleep_for(kiln::test::kSilence);
-    return EAI_AGAIN;
-  }
-  static const auto libcs =
-      reinterpret_cast<decltype(&getaddrinfo)>(::dlsym(RTLD_NEXT, "getaddrinfo"));
-  return libcs(name, service, hints, found);
-}
-
-namespace kiln::test {
-namespace {
 
 /// The package "sample" of a registry, and what it cost to ask it.
 struct Asker {

@@ -5,16 +5,24 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 namespace kiln::test {
+
+/// A name of which no name server answers, for as long as this; and one of which they say, at once
+/// and wherever a test runs, that there is no such host.
+constexpr std::string_view kSilentName = "silent.test";
+constexpr std::chrono::seconds kSilence{10};
+constexpr std::string_view kUnknownName = "registry.invalid";
 
 /// What was asked. Where only the path counts, it is the path.
 struct Asked {

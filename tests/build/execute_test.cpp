@@ -342,11 +342,18 @@ TEST_CASE("execute: what a killed build left running writes into no other build"
   Bench bench;
   const std::string plain = bench.script;
   // As a compiler whose build is gone: it goes on, and writes where it was told to.
-  bench.script += "; (sleep 0.5; echo stale >\"$2\") >/dev/null 2>&1 &";
+  const auto when = [&](const char* file) {  // half a minute at most
+    return "n=600; until test -e " + (bench.root / file).string() +
+           " || test $n = 0; do sleep 0.05; n=$((n - 1)); done; ";
+  };
+  const auto mark = [&](const char* file) { return ": >" + (bench.root / file).string(); };
+  bench.script +=
+      "; (" + when("again") + "echo stale >\"$2\"; " + mark("written") + ") >/dev/null 2>&1 &";
   bench.build();
-  bench.script = plain + "; sleep 1.5";
+  bench.script = plain + "; " + mark("again") + "; " + when("written") + "true";
   bench.write("src/a.c", "#include \"a.h\"\nint fresh;\n");
   bench.build();
+  CHECK(fs::exists(bench.root / "written"));
   CHECK(bench.read("out/a.so").find("fresh") != std::string::npos);
 }
 

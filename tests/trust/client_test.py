@@ -330,8 +330,8 @@ class ThresholdTest(ClientTest):
         root_path.write_bytes(repository.bytes("root"))
         self.repository, self.metadata = repository, self.work / "twice"
         self.addCleanup(repository.close)
-        if self.run_client("init", str(root_path)).returncode == 0:
-            self.refuse("refresh")
+        self.accept("init", str(root_path))
+        self.refuse("refresh")
 
 
 class TargetTest(ClientTest):

@@ -101,10 +101,10 @@ class Tune(World):
         self.assertIn(says, self.document("resolve", "sample@1")["tuned"])
 
     def test_tuning_again_adds_and_forgetting_ends_it(self):
-        self.tuned(*ALL)
+        self.tuned_past_wrong(*ALL, choice="quick")
         self.tuned("--shape", "M=4,N=64", "--least", "100")  # nothing is twice as fast as itself
         self.call(16, 64, says="2 measured shapes")
-        self.tuned("--shape", "M=5,N=64", "--with", "bias")
+        self.tuned_past_wrong("--shape", "M=5,N=64", "--with", "bias", choice="quick")
         self.call(5, 64, "bias", says=["ran quick", "3 measured shapes"])
         self.call(5, 64, says="ran own")
         self.assertTrue(self.tuned("--forget")["removed"])
@@ -161,16 +161,16 @@ class Tune(World):
         self.call(4, 64, says=["ran own", "0 of 1 measured shapes take another kernel"])
 
     def test_another_build_does_not_take_the_table(self):
-        self.tuned(*ALL)
+        self.tuned_past_wrong(*ALL, choice="quick")
         self.call(4, 64, says="ran quick")
         self.offer(OFFERED, library=compiled("-DOTHER_BUILD=1", "-O2"))
         self.call(4, 64, says=["ran own", f"tuned: {self.table()} was measured with another build and is passed over",
                                "'kiln tune sample@1' measures this one"])
-        self.tuned(*ALL)
+        self.tuned_past_wrong(*ALL, choice="quick")
         self.call(4, 64, says="ran quick")
 
     def test_a_table_that_is_not_as_it_was_written_is_refused(self):
-        self.tuned(*ALL)
+        self.tuned_past_wrong(*ALL, choice="quick")
         path = self.table()
         text = path.read_text()
         path.write_text(text.replace("quick", "wrong"))
@@ -237,7 +237,7 @@ class Tune(World):
         self.kiln(*tune, *ALL, "--with", "x", code=USAGE, says="has no optional tensor")
         self.kiln(*tune, *ALL, "--op", "backward", code=NOT_FOUND, says="It does of: forward")
         self.tuned("--shape", "M=5,N=64", "--with", "bias", "--with", "bias")
-        self.tuned("--shape", "M=5,N=64", "--with", "bias")
+        self.tuned_past_wrong("--shape", "M=5,N=64", "--with", "bias", choice="quick")
         self.call(5, 64, "bias", says="of 1 measured shapes")
         self.kiln(*tune, "--forget", "--shape", "M=5,N=64", code=USAGE, says="removes the table, not a shape of it")
         self.tuned("--forget")

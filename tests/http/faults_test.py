@@ -151,6 +151,7 @@ class Faults(unittest.TestCase):
 
     def test_a_crowd_of_processes_downloads_once(self):
         server, url = self.serve()
+        self.settings(network=QUICK | {"connect_seconds": 30, "stall_seconds": 30, "deadline_seconds": 100})
         started = time.monotonic()
         crowd = [subprocess.Popen(self.command(url), env=self.environment, stdout=subprocess.DEVNULL,
                                   stderr=subprocess.PIPE) for _ in range(CROWD)]

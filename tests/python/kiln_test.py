@@ -36,6 +36,7 @@ import kiln.packages
 from kiln import _library, _structs
 from kiln._call import _attribute_of
 from kiln._schema import AttributeSchema
+from cpus import COUNT, allowed_cpus
 
 # A script's background job ignores SIGINT, and what it starts would, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -423,16 +424,16 @@ class Calls(KilnTest):
             thread.join()
         self.assertEqual(wrong, [])
 
-    @unittest.skipUnless((os.cpu_count() or 1) > 1, "wants two CPUs")
+    @unittest.skipUnless(allowed_cpus() > 1, "wants two CPUs")
     def test_omp_num_threads_bounds_a_call(self):
-        program = ("import kiln, os, sys, time, numpy as np\n"
+        program = (COUNT + "import kiln, sys, numpy as np\n"
                    "os.sched_setaffinity(0, range(os.cpu_count()))\n"
+                   "first = threads()\n"
                    "k = kiln.get_kernel('geglu-mlp', 1, device='cpu', cache=sys.argv[1])\n"
-                   "time.sleep(0.2)  # until the thread of get_kernel is gone\n"
-                   "before = len(os.listdir('/proc/self/task'))\n"
+                   "before = settled(first)\n"
                    "x, w = np.ones((64, 512), np.float32), np.ones((2048, 512), np.float32)\n"
                    "for _ in range(3): k.forward(x, w, w, np.ones((512, 2048), np.float32))\n"
-                   "print(len(os.listdir('/proc/self/task')) - before)")
+                   "print(threads() - before)")
         made = []
         for threads in ("1", "2"):
             answer = subprocess.run([sys.executable, "-c", program, self.cache], capture_output=True, text=True,

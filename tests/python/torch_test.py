@@ -29,6 +29,7 @@ from torch import nn
 import kiln
 import kiln.torch
 from blocks import GeluTanh, Mlp, make, train
+from cpus import COUNT, allowed_cpus
 
 try:
     import transformers
@@ -197,20 +198,20 @@ class Ops(TorchTest):
         self.assertEqual(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout,
                          "[]\n")
 
-    @unittest.skipUnless(DEVICE == "cpu" and os.cpu_count() > 1, "threads are a CPU's")
+    @unittest.skipUnless(DEVICE == "cpu" and allowed_cpus() > 1, "threads are a CPU's")
     def test_set_num_threads_bounds_a_layer(self):
-        program = ("import kiln.torch, os, sys, time, torch\n"
+        program = (COUNT + "import kiln.torch, sys, torch\n"
                    "os.sched_setaffinity(0, range(os.cpu_count()))\n"
                    "torch.set_num_threads(1)\n"
                    "mlp = kiln.torch.GegluMlp(512, 2048)\n"
                    "x = torch.ones(64, 512)\n"
+                   "first = threads()\n"
                    "with torch.no_grad():\n"
                    "    mlp(x[:1, :])\n"
-                   "    time.sleep(0.2)  # until the thread of get_kernel is gone\n"
                    "    torch.set_num_threads(int(sys.argv[1]))\n"
-                   "    before = len(os.listdir('/proc/self/task'))\n"
+                   "    before = settled(first)\n"
                    "    for _ in range(3): mlp(x)\n"
-                   "print(len(os.listdir('/proc/self/task')) - before)")
+                   "print(threads() - before)")
         made = [subprocess.run([sys.executable, "-c", program, threads], capture_output=True, text=True, check=True).stdout
                 for threads in ("1", "2")]
         self.assertEqual(made, ["0\n", "1\n"])

@@ -72,18 +72,26 @@ TEST_CASE("commands: repair restores files, and its exit code says why it could 
 }
 
 TEST_CASE("commands: list does not slow with blobs that no version names") {
-  constexpr int kBlobs = 5000;
   Sample sample;
   sample.install_version(1);
   const Cache cache = sample.cache();
-  for (int i = 0; i < kBlobs; ++i) {
-    const std::string bytes = std::to_string(i);
-    write_file(cache.blob_path(Digest::of(bytes)), bytes);
-  }
-  const auto start = std::chrono::steady_clock::now();
-  CHECK(list_installed(cache).size() == 1);
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  CHECK(seconds.count() < 0.5);  // about 1 ms: it starts at the refs
+  int blobs = 0;
+  const auto seconds_with = [&](int count) {  // the best of ten
+    for (; blobs < count; ++blobs) {
+      const std::string bytes = std::to_string(blobs);
+      write_file(cache.blob_path(Digest::of(bytes)), bytes);
+    }
+    std::chrono::duration<double> best(std::chrono::hours(1));
+    for (int i = 0; i < 10; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      CHECK(list_installed(cache).size() == 1);
+      best =
+          std::min<std::chrono::duration<double>>(best, std::chrono::steady_clock::now() - start);
+    }
+    return best.count();
+  };
+  const double few = seconds_with(500);
+  CHECK(seconds_with(5000) < 4 * few);  // it starts at the refs
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ std::string output_of(const std::string& command) {
 }
 
 TEST_CASE("capi: a C program gets a kernel, runs it, and reads errors, events and decisions") {
-  for (const char* name : {"run", "errors", "sizes", "events"}) {
+  for (const char* name : {"run", "errors", "sizes", "events", "released"}) {
     CAPTURE(name);
     Scratch scratch;
     Published published(scratch / "registry");

@@ -316,6 +316,27 @@ static int cancelled(char** arguments) {
   return 0;
 }
 
+static void release_it(const kiln_event* event, void* user) {
+  (void)event;
+  kiln_cancel** const cancel = user;
+  kiln_release_cancel(*cancel);
+  *cancel = NULL;
+}
+
+/* A call that holds what was released goes on to its end. */
+static int released(char** arguments) {
+  kiln_cancel* cancel = kiln_new_cancel();
+  kiln_request request = request_for(arguments);
+  request.cancel = cancel;
+  request.on_event = release_it;
+  request.user = &cancel;
+  kiln_kernel* kernel = NULL;
+  CHECK(kiln_get_kernel("sample", &request, &kernel, &error) == KILN_SUCCESS);
+  CHECK(cancel == NULL);
+  kiln_release_kernel(kernel);
+  return 0;
+}
+
 static void take_a_while(const kiln_event* event, void* user) {
   (void)event;
   (void)user;
@@ -373,7 +394,8 @@ int main(int argc, char** argv) {
     int (*run)(char**);
   } cases[] = {
       {"run", run},       {"errors", errors}, {"sizes", sizes},         {"long-text", long_text},
-      {"choice", choice}, {"events", events}, {"cancelled", cancelled}, {"ended", ended}};
+      {"choice", choice}, {"events", events}, {"cancelled", cancelled}, {"released", released},
+      {"ended", ended}};
   if (argc != 4) return 2;
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
     if (strcmp(argv[1], cases[i].name) == 0) return cases[i].run(argv);

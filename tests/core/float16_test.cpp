@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cfenv>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -41,7 +42,7 @@ constexpr Format kFormats[] = {{10, 15, to_float16, from_float16},
 static_assert(to_bfloat16(1.0F) == 0x3f80 && from_bfloat16(0x3f80) == 1.0F);
 static_assert(to_float16(1.0F) == 0x3c00 && from_float16(0x3c00) == 1.0F);
 
-TEST_CASE("float16: every pattern has its value, and goes there and back") {
+void check_patterns() {
   for (const Format& format : kFormats) {
     for (std::uint32_t each = 0; each <= 0xffff; ++each) {
       const auto bits = static_cast<std::uint16_t>(each);
@@ -60,8 +61,11 @@ TEST_CASE("float16: every pattern has its value, and goes there and back") {
   }
 }
 
-TEST_CASE(
-    "float16: between two neighbours the middle goes to the even one, the rest to the nearer") {
+TEST_CASE("float16: every pattern has its value, and goes there and back") {
+  check_patterns();
+}
+
+void check_middles() {
   for (const Format& format : kFormats) {
     for (std::uint32_t each = 0; each < format.infinity(); ++each) {
       const auto low = static_cast<std::uint16_t>(each);
@@ -82,7 +86,12 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("float16: the edges") {
+TEST_CASE(
+    "float16: between two neighbours the middle goes to the even one, the rest to the nearer") {
+  check_middles();
+}
+
+void check_edges() {
   struct Edge {
     float value;
     std::uint16_t bfloat16;
@@ -116,6 +125,21 @@ TEST_CASE("float16: the edges") {
   const auto low_nan = std::bit_cast<float>(std::uint32_t{0xff800001});
   CHECK(to_bfloat16(low_nan) == 0xffc0);
   CHECK(to_float16(low_nan) == 0xfe00);
+}
+
+TEST_CASE("float16: the edges") {
+  check_edges();
+}
+
+TEST_CASE("float16: the rounding mode of the thread changes nothing") {
+  for (const int mode : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
+    CAPTURE(mode);
+    REQUIRE(std::fesetround(mode) == 0);
+    check_patterns();
+    check_middles();
+    check_edges();
+  }
+  std::fesetround(FE_TONEAREST);
 }
 
 }  // namespace

@@ -249,6 +249,17 @@ TEST_CASE("get_kernel: an op that is not there lists those that are") {
   CHECK_CONTAINS(error.what(), "it has: add, probe");
 }
 
+TEST_CASE("get_kernel: of a kernel that is in this process, nothing is told") {
+  Sample sample;
+  sample.published.publish({cpu_draft(sample_library())});
+  int told = 0;
+  sample.request.on_event = [&](const Event&) { ++told; };
+  get_kernel("sample", sample.request);
+  CHECK(std::exchange(told, 0) > 0);
+  get_kernel("sample", sample.request);
+  CHECK(told == 0);
+}
+
 TEST_CASE("get_kernel: the environment names cache and registry") {
   Scratch scratch;
   Published published(scratch / "registry");

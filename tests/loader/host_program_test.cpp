@@ -192,6 +192,19 @@ unsigned long long opened_libraries() {
   return opened;
 }
 
+TEST_CASE("host program: the environment is read once: what is set after a call has no effect") {
+  const Sample sample;
+  const int end = end_of([&] {
+    get_kernel("sample", sample.version(1));
+    for (const char* name : {"KILN_OFFLINE", "KILN_LOAD_MODE", "KILN_LOCK", "KILN_CONFIG", "HOME",
+                             "KILN_OVERRIDE_CUDA", "KILN_UNSIGNED", "KILN_REGISTRY"}) {
+      ::setenv(name, "/nowhere", 1);
+    }
+    expect(get_kernel("sample", sample.version(2)).version() == 2);
+  });
+  CHECK(end == kKernel);
+}
+
 TEST_CASE("host program: a library that an index names is looked for, and never run") {
   const std::string name = "libBrokenLocale.so.1";  // of glibc itself, and used by nobody
   Scratch scratch;

@@ -8,8 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -156,6 +158,32 @@ TEST_CASE("memory: an allocation that fails is out of memory, nobody's fault, an
   }
   for (const auto& [end, times] : ends) MESSAGE("ended with ", end, ": ", times, " times");
   CHECK(ends[kNoMemory] > 0);
+}
+
+TEST_CASE("memory: an op's run allocates nothing") {
+  const Scratch scratch;
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library())});
+  const Kernel kernel = get_kernel("sample", {.version = 1,
+                                              .device = Device::cpu(),
+                                              .registry = published.root().string(),
+                                              .cache = scratch / "cache"});
+  const Op add = kernel.op("add");
+  std::array<float, 6> x{1, 2, 3, 4, 5, 6};
+  std::array<float, 6> y{};
+  const Tensor tensors[] = {Tensor(x.data(), DType::kFloat32, {2, 3}, Device::cpu()),
+                            Tensor(y.data(), DType::kFloat32, {2, 3}, Device::cpu())};
+  const Attribute attributes[] = {Attribute(2.0)};
+  alignas(256) std::array<std::byte, 4096> memory;
+  for (const char* const which : {"the first call", "the second call"}) {
+    const long before = allocations;
+    const bool fits = add.workspace_bytes(tensors, attributes) <= memory.size();
+    add.run(tensors, attributes, {memory.data(), memory.size()});
+    const long after = allocations;
+    CHECK_MESSAGE(after == before, which);
+    CHECK(fits);
+  }
+  CHECK(y[0] == 3);
 }
 
 }  // namespace

@@ -99,6 +99,25 @@ TEST_CASE("prefetch: throws what get_kernel throws, but for the load") {
   CHECK(error_of([&] { get_kernel("sample", request); }).code() == ErrorCode::kLoad);
 }
 
+TEST_CASE("has_kernel: passes over what is for an install: refresh, from, on_event") {
+  const World world;
+  Request request = world.request();
+  request.device = Device::cpu();
+  request.refresh = true;
+  request.from = (world.scratch / "nowhere").string();
+  int told = 0;
+  request.on_event = [&](const Event&) { ++told; };
+  const std::vector<std::string> empty = files_under(world.scratch / "cache");
+  CHECK(has_kernel("sample", request).code == ErrorCode::kOffline);
+  CHECK(files_under(world.scratch / "cache") == empty);
+  install("sample", {.version = 1,
+                     .device = Device::cpu(),
+                     .registry = request.registry,
+                     .cache = request.cache});
+  CHECK(has_kernel("sample", request));
+  CHECK(told == 0);
+}
+
 TEST_CASE("has_kernel: agrees with an offline get_kernel, whatever is in the cache") {
   using Prepare = std::function<void(const World&, Request&)>;
   const auto installed = [](const World&, Request& request) { install("sample", request); };

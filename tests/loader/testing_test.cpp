@@ -49,6 +49,20 @@ TEST_CASE("testing: rows lie apart, and a write between them or around them is s
   CHECK(Array(Device::cpu(), DType::kFloat32, {0, 3}, 2).guards_hold());
 }
 
+TEST_CASE("testing: an array of another number of values, or of 8-bit numbers, is refused") {
+  Array array(Device::cpu(), DType::kFloat32, {2, 3}, 2);
+  for (const std::size_t count : {0, 5, 7, 8}) {
+    CAPTURE(count);
+    const Error error = error_of([&] { array.set(Values(count, 1)); });
+    CHECK(error.code() == ErrorCode::kUsage);
+    CHECK_CONTAINS(error.what(), "6");
+    CHECK_CONTAINS(error.what(), std::to_string(count));
+  }
+  for (const DType dtype : {DType::kFloat8E4M3FN, DType::kFloat8E5M2}) {
+    CHECK(error_of([&] { Array(Device::cpu(), dtype, {2, 3}); }).code() == ErrorCode::kUsage);
+  }
+}
+
 TEST_CASE("testing: an error is a part of the largest value, or of each element's terms") {
   const Kernel kernel = sample();
   Array found(Device::cpu(), DType::kFloat32, {3});

@@ -45,6 +45,19 @@ expect 10 "with a lock file and an empty cache"
 cmake --build "$project/build" --target kiln-prefetch
 expect 0 "when pre-fetched"
 
+# The lock file and the command are where the project's variables say.
+elsewhere=$work/elsewhere
+mkdir "$elsewhere"
+printf '#!/bin/sh\necho "$1" >>"%s"\nexec "%s" "$@"\n' "$elsewhere/asked" "$work/prefix/bin/kiln" >"$elsewhere/its-kiln"
+chmod +x "$elsewhere/its-kiln"
+cmake -S "$project" -B "$elsewhere/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" \
+  -DKILN_LOCKFILE="$elsewhere/its.lock" -DKILN_EXECUTABLE="$elsewhere/its-kiln" >/dev/null
+mv "$project/kiln.lock" "$elsewhere/first.lock"
+cmake --build "$elsewhere/build" --target kiln-lock kiln-prefetch >/dev/null
+cmp "$elsewhere/its.lock" "$elsewhere/first.lock"
+[ ! -e "$project/kiln.lock" ] || { echo "consumer: KILN_LOCKFILE is not where the lock file is" >&2; exit 1; }
+[ "$(sort -u "$elsewhere/asked" | xargs)" = "install lock" ] || { echo "consumer: KILN_EXECUTABLE is not what runs" >&2; exit 1; }
+
 # CMake has no custom target in a folder with '#', and lists without escapes: which path it is, is said.
 refused() {
   if cmake -S "$project" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" "$@" >"$work/log" 2>&1; then

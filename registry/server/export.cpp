@@ -262,9 +262,9 @@ class MetadataExport {
 };
 
 void check_prefix(const std::string& prefix) {
-  if (prefix.empty()) return;
-  for (const fs::path& part : fs::path(prefix)) {
-    if (!is_package_name(part.string())) {
+  for (std::size_t begin = 0, end = 0; !prefix.empty() && end != prefix.npos; begin = end + 1) {
+    end = prefix.find('/', begin);
+    if (!is_package_name(std::string_view(prefix).substr(begin, end - begin))) {
       throw Error(ErrorCode::kUsage, "export-static: prefix '" + prefix +
                                          "' is not a repository name, expected lower-case words "
                                          "joined by '/', like 'kernels'");

@@ -95,6 +95,11 @@ done
 for inside in "$registry" "$registry/www" "$registry/tiny-op/"; do
   expect 2 "$kiln_registry" export-static --registry "$registry" --out "$inside"
 done
+for prefix in Kernels kernels/ kernels//acme ../kernels /kernels; do
+  expect 2 "$kiln_registry" export-static --registry "$registry" --out "$work/prefixed" --prefix "$prefix"
+  grep -q "prefix '$prefix' is not a repository name" "$work/err" || fail "another error: $(cat "$work/err")"
+  [ ! -e "$work/prefixed" ] || fail "an export wrote below the prefix $prefix"
+done
 [ ! -e "$registry/nginx.conf" ] || fail "an export wrote into the registry"
 [ "$(find . -name '*:*' | wc -l)" -eq 0 ] || fail "a URL became a folder"
 expect 0 "$kiln_registry" publish --registry "./a:/b" "$work/one"  # one letter and a dot: a path

@@ -86,6 +86,12 @@ class Signing(AttestTest):
         self.assertEqual(predicate["runDetails"]["builder"]["id"], SOURCE[5])
         self.assertEqual(predicate["runDetails"]["metadata"], {"invocationId": "https://ci.example/run/7"})
 
+    def test_a_time_that_is_none_is_refused(self):
+        for time in ("yesterday", "-1", "1e9", "253402300800", ""):
+            self.attest("--only", "sbom", SOURCE_DATE_EPOCH=time, code=USAGE,
+                        says=f'SOURCE_DATE_EPOCH is "{time}", expected seconds since 1970')
+        self.assertNotIn(self.list_tag(), self.tags())
+
     def test_an_sbom_lists_every_file_with_its_digests(self):
         self.attest("--only", "sbom")
         document = self.statements()[SBOM]["predicate"]

@@ -2,6 +2,7 @@
 //
 // The C API through a C program of its own (user.c): here is what it asks for. kiln.h is included
 // as C++ too, which must compile.
+#include <dlfcn.h>
 #include <doctest/doctest.h>
 #include <kiln/kiln.h>
 #include <netinet/in.h>
@@ -83,6 +84,32 @@ TEST_CASE("capi: a request to stop ends a download from a server that never answ
   const std::string url = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
   CHECK(user("cancelled", url, scratch) == 0);
   ::close(listener);
+}
+
+TEST_CASE("capi: what a callback of C++ throws is an error, and passes through no C function") {
+  const Scratch scratch;
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library())});
+  void* const library = ::dlopen(KILN_C_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  REQUIRE(library != nullptr);
+  const auto get =
+      reinterpret_cast<decltype(&kiln_get_kernel)>(::dlsym(library, "kiln_get_kernel"));
+  const std::string registry = published.root().string();
+  const std::string cache = (scratch / "cache").string();
+  kiln_request request{};
+  request.struct_size = sizeof request;
+  request.version = 1;
+  request.device_kind = KILN_DEVICE_CPU;
+  request.registry = registry.c_str();
+  request.cache = cache.c_str();
+  request.on_event = [](const kiln_event*, void*) { throw 7; };
+  kiln_kernel* kernel = nullptr;
+  kiln_error error{};
+  CHECK(get("sample", &request, &kernel, &error) == KILN_E_INTERNAL);
+  CHECK(std::string(error.text) == "the event callback threw something");
+  CHECK(kernel == nullptr);
+  request.on_event = nullptr;
+  CHECK(get("sample", &request, &kernel, &error) == KILN_SUCCESS);
 }
 
 TEST_CASE("capi: libkiln.so shows the functions of kiln.h and nothing else") {

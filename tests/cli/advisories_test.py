@@ -189,6 +189,9 @@ class Advisories(World):
         self.advise("KA-3", "--before", "soon", code=USAGE, says="a day like")
         self.advise("KA/3", code=USAGE, says="letters, digits")
         self.advise("KA-3", "--versions", "3..1", code=USAGE, says="ends before it begins")
+        self.advise("KA-3", "--versions", "two", code=USAGE, says="versions like 2, 1..3 or 2..")
+        self.advise("KA-3", "--code", "sm90", code=USAGE, says="device code like sm_90a or compute_80")
+        self.advise("KA-3", "--compiler-digest", "ab", code=USAGE, says="sha256:")
         self.advise("KA-3", "--package", "../x", code=USAGE, says="a package's name")
         self.advise("KA-3", "--gpu", "sm_90", code=USAGE, says="two numbers like")
 

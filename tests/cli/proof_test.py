@@ -11,6 +11,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -179,6 +180,7 @@ class Proof(World):
         for flag, end, says in (("HANGS", "out of time", "it did not end within 10 s after 1 cases"),
                                 ("CRASHES", "crashed", "it was ended by signal 6 (Aborted) after 1 cases"),
                                 ("EXITS", "failed", "it ended with code 9 after 1 cases"),
+                                ("WRITES", "failed", "the check wrote a line of more than 4096 bytes"),
                                 ("FAILS", "failed", "the check lost its way")):
             with self.subTest(flag):
                 self.environment["KILN_CACHE"] = str(self.work / flag)
@@ -190,6 +192,20 @@ class Proof(World):
                 self.assertIn(says, found["problem"])
                 self.ask_for("here")
                 self.kiln("install", "sample@1", code=NO_VARIANT)
+
+    def test_ctrl_c_ends_a_check(self):
+        self.forged(check=compiled("cli/sample_check.c", "-DCHECK_HANGS"))
+        mark = self.work / "mark"
+        process = subprocess.Popen([KILN, "test", "sample@1"], env=self.environment | {"CHECK_MARK": str(mark)}, cwd=self.project,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                   preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+        while not mark.exists() and process.poll() is None:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, said)
+        self.assertIn("test: cancelled", said)
+        self.assertEqual(self.records(), [], "it is no result")
 
     def test_what_failed_once_and_passes_is_taken(self):
         """The line that the refusal prints is the cure, whatever the publisher tested."""

@@ -565,6 +565,13 @@ class Verbs(World):
             self.assertGreater(link.stat().st_size, 60)
         self.assertEqual(sorted(each.name for each in mine.iterdir()), ["bundle", "kiln.json", "lock", "trust"])
 
+    def test_links_that_lead_in_a_circle_lead_to_no_file(self):
+        (self.project / "one").symlink_to("two")
+        (self.project / "two").symlink_to("one")
+        self.kiln("bundle", "create", "tiny-op@1", "--device", "cpu", "-o", "one", code=USAGE,
+                  says="find one: its links lead to no file. Remove the link, or point it to one")
+        self.assertTrue((self.project / "one").is_symlink())
+
     def test_a_version_that_is_missing_is_named_for_the_word_that_lacks_it(self):
         words = ["diff", "tiny-op", "tiny-op@1", "--documents", "--registry", self.registry]
         del self.environment["KILN_REGISTRY"]

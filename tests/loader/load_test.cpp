@@ -48,6 +48,7 @@ TEST_CASE("load: a table that is not the promised one is refused with what was f
       {"short_table", ErrorCode::kLoad, "has 16 bytes"},
       {"short_stride", ErrorCode::kLoad, "have 16 bytes each, expected at least 40"},
       {"no_ops", ErrorCode::kLoad, "has no ops"},
+      {"no_run", ErrorCode::kLoad, "op 1 of the library's table is incomplete"},
       {"no_table", ErrorCode::kLoad, "returned no table"},
       {"no_symbol", ErrorCode::kLoad, "does not export kiln_package_v1"},
       {"undefined", ErrorCode::kLoad, "a_function_that_nobody_defines"},

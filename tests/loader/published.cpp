@@ -50,6 +50,10 @@ void write_entry(archive* handle, const Entry& each) {
   archive_entry_set_size(
       entry.get(),
       each.size >= 0 ? each.size : (has_data ? static_cast<la_int64_t>(each.content.size()) : 0));
+  if (each.sparse) {
+    const auto half = static_cast<la_int64_t>(each.content.size() / 2);
+    archive_entry_sparse_add_entry(entry.get(), 0, half);
+  }
   REQUIRE(archive_write_header(handle, entry.get()) == ARCHIVE_OK);
   if (has_data) archive_write_data(handle, each.content.data(), each.content.size());
 }

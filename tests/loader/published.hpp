@@ -20,6 +20,7 @@ struct Entry {
   unsigned type = 0100000;  // AE_IFREG
   std::string target;
   long long size = -1;  // as the header says it; -1: the content's
+  bool sparse = false;  // with a hole after the content's first half
 };
 
 std::string make_tar(const std::vector<Entry>& entries);

@@ -45,6 +45,10 @@
 #define SAMPLE_OPS ops
 #endif
 
+#ifndef SAMPLE_PROBE
+#define SAMPLE_PROBE probe_run
+#endif
+
 #ifdef SAMPLE_UNDEFINED
 int a_function_that_nobody_defines(void);
 #endif
@@ -152,7 +156,7 @@ const kiln_package* kiln_package_v1(void) {
        "\"float\","
        "\"default\":1.0},{\"name\":\"times\",\"type\":\"int\",\"default\":1}]}",
        add_workspace_bytes, add_run, SAMPLE_SIGNATURE},
-      {sizeof(kiln_op), 0, "probe", "{\"name\":\"probe\"}", probe_workspace_bytes, probe_run, 0},
+      {sizeof(kiln_op), 0, "probe", "{\"name\":\"probe\"}", probe_workspace_bytes, SAMPLE_PROBE, 0},
   };
   static const kiln_package package = {
       (uint32_t)SAMPLE_STRUCT_SIZE,
@@ -168,6 +172,7 @@ const kiln_package* kiln_package_v1(void) {
       prepare,
   };
   (void)ops;
+  (void)probe_run;
   (void)package;
   return SAMPLE_TABLE;
 }

@@ -260,6 +260,8 @@ TEST_CASE("bundle: tars that are no layout are refused with what is wrong, where
       {with({"link", "", kLink, "/etc/passwd"}), "is a link or a device"},
       {with({"hard", "", 0, "oci-layout"}), "is a link or a device"},
       {with({"pipe", "", kFifo}), "is a link or a device"},
+      {with({"sparse", std::string(4096, 's'), 0100000, "", -1, true}),
+       "\"sparse\" in it is sparse"},
       {with({std::string(1100, 'n'), ""}), "is longer than"},
       {make_tar(many), "more than 65536 files"},
       {index_json("{}"), "there is no such version",

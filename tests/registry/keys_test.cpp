@@ -2,6 +2,8 @@
 //
 // A private key of each type signs what the client verifies, and comes back from its file.
 #include <doctest/doctest.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -63,6 +65,30 @@ TEST_CASE("a wrong passphrase, none, a public key and no file open nothing") {
   const File half(made.public_pem());
   CHECK_THROWS_AS(PrivateKey::open(half.path.string(), ""), kiln::Error);
   CHECK_THROWS_AS(PrivateKey::open("/nowhere/key.pem", ""), kiln::Error);
+}
+
+TEST_CASE("a key of another type, or one that is too short, is not opened") {
+  EVP_PKEY* const others[] = {EVP_PKEY_Q_keygen(nullptr, nullptr, "RSA", std::size_t{1024}),
+                              EVP_PKEY_Q_keygen(nullptr, nullptr, "EC", "P-384"),
+                              EVP_PKEY_Q_keygen(nullptr, nullptr, "ED448")};
+  for (EVP_PKEY* const other : others) {
+    REQUIRE(other != nullptr);
+    BIO* const memory = BIO_new(BIO_s_mem());
+    REQUIRE(PEM_write_bio_PrivateKey(memory, other, nullptr, nullptr, 0, nullptr, nullptr) == 1);
+    char* text = nullptr;
+    const long size = BIO_get_mem_data(memory, &text);
+    const File file(std::string(text, static_cast<std::size_t>(size)));
+    BIO_free(memory);
+    EVP_PKEY_free(other);
+    try {
+      PrivateKey::open(file.path.string(), "");
+      FAIL("it was opened");
+    } catch (const kiln::Error& error) {
+      CHECK(std::string(error.what())
+                .find("found another type, expected Ed25519, ECDSA P-256 or "
+                      "RSA of 2048 bits or more") != std::string::npos);
+    }
+  }
 }
 
 TEST_CASE("a key that others may read or change is not opened") {

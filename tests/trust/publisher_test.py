@@ -380,6 +380,15 @@ class Roots(PublisherTest):
             self.kiln("registry", "sign", after, "--key", self.private(key))
         return after
 
+    def test_another_root_takes_the_place_of_one_that_is_trusted_by_replace_alone(self):
+        self.trust(self.registry)
+        other = self.rotate()
+        self.kiln("trust", "add", self.registry, "--root", other, code=CONFLICT,
+                  says=[f"trust {self.registry}: another root is trusted, ", "to exchange it, add --replace"])
+        self.kiln("trust", "add", self.registry, "--unsigned", code=CONFLICT, says="a root of it is trusted")
+        self.kiln("trust", "add", self.registry, "--root", other, "--replace")
+        self.kiln("trust", "add", self.registry, "--root", self.root, code=CONFLICT, says="another root is trusted")
+
     def test_stolen_online_and_targets_keys_are_replaced_and_clients_follow(self):
         self.sign("--root", self.root)
         self.trust(self.registry)

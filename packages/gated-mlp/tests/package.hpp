@@ -183,7 +183,7 @@ typename Layer::Weights weights_of(const MlpWeights& weights) {
   return typed;
 }
 
-/// The check's command line, for the program of one package. Exit status 0: no case failed.
+/// The check's command line, for the program of one package. Exit status 0: cases ran, none failed.
 int check_main(int argc, char** argv, const Package& package);
 
 }  // namespace gated_mlp_test

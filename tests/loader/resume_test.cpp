@@ -228,6 +228,21 @@ TEST_CASE("retry: what the registry tells about the time is kept, within the dea
   }
 }
 
+/// How long a registry is asked that is stopped after a moment.
+steady_clock::duration cancelled_after(const std::string& url, std::stop_source& stop) {
+  const Asker asker(url, {}, stop.get_token());
+  std::thread stopper([&] {
+    std::this_thread::sleep_for(milliseconds(200));
+    stop.request_stop();
+  });
+  const auto start = steady_clock::now();
+  const Error error = error_of([&] { asker.repository->versions(); });
+  const steady_clock::duration took = steady_clock::now() - start;
+  stopper.join();
+  CHECK(error.code() == ErrorCode::kCancelled);
+  return took;
+}
+
 TEST_CASE("stop: a wait and a transfer end within a moment, as cancelled") {
   for (const bool waiting : {true, false}) {
     CAPTURE(waiting);
@@ -238,31 +253,13 @@ TEST_CASE("stop: a wait and a transfer end within a moment, as cancelled") {
       answer.stall = [&] { return stop.stop_requested(); };
       return answer;
     });
-    const Asker asker(server.url(), {}, stop.get_token());
-    std::thread stopper([&] {
-      std::this_thread::sleep_for(milliseconds(200));
-      stop.request_stop();
-    });
-    const auto start = steady_clock::now();
-    const Error error = error_of([&] { asker.repository->versions(); });
-    CHECK(error.code() == ErrorCode::kCancelled);
-    CHECK(steady_clock::now() - start < std::chrono::seconds(20));  // of 60
-    stopper.join();
+    CHECK(cancelled_after(server.url(), stop) < std::chrono::seconds(20));  // of 60
   }
 }
 
 TEST_CASE("stop: a name server that does not answer is not waited for") {
   std::stop_source stop;
-  const Asker asker("https://" + std::string(kSilentName), {}, stop.get_token());
-  std::thread stopper([&] {
-    std::this_thread::sleep_for(milliseconds(200));
-    stop.request_stop();
-  });
-  const auto start = steady_clock::now();
-  const Error error = error_of([&] { asker.repository->versions(); });
-  CHECK(error.code() == ErrorCode::kCancelled);
-  CHECK(steady_clock::now() - start < kSilence);
-  stopper.join();
+  CHECK(cancelled_after("https://" + std::string(kSilentName), stop) < kSilence);
 }
 
 TEST_CASE("stop: an install that is stopped leaves the cache whole, and goes on afterwards") {

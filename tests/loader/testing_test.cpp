@@ -51,7 +51,7 @@ TEST_CASE("testing: rows lie apart, and a write between them or around them is s
 
 TEST_CASE("testing: an array of another number of values, or of 8-bit numbers, is refused") {
   Array array(Device::cpu(), DType::kFloat32, {2, 3}, 2);
-  for (const std::size_t count : {0, 5, 7, 8}) {
+  for (const std::size_t count : {0U, 5U, 7U, 8U}) {
     CAPTURE(count);
     const Error error = error_of([&] { array.set(Values(count, 1)); });
     CHECK(error.code() == ErrorCode::kUsage);

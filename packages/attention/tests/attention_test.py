@@ -7,24 +7,20 @@
 """
 
 import copy
-import os
+import pathlib
 import pickle
 import sys
 import unittest
 import warnings
 
-try:
-    import torch
-except ImportError:
-    print("skipped: this Python has no torch")
-    sys.exit(77)
-
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "rows/tests"))
+from torch_case import DEVICE, TorchCase  # first: it skips where there is no torch
+import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import kiln.torch
 
-DEVICE = os.environ.get("KILN_TEST_DEVICE", "cpu")
 HQ, HK, D = 8, 2, 64
 DTYPES = (torch.float16, torch.bfloat16) if DEVICE == "cuda" else (torch.float32, torch.float16, torch.bfloat16)
 BOUNDS = {torch.float32: 1e-5, torch.float16: 3e-3, torch.bfloat16: 2e-2}
@@ -61,7 +57,7 @@ class Following(TorchDispatchMode):
         return function(*args, **(named or {}))
 
 
-class Attention(unittest.TestCase):
+class Attention(TorchCase):
     def assert_close(self, found, expected):
         self.assertEqual((found.shape, found.dtype), (expected.shape, expected.dtype))
         finite = torch.isfinite(expected)
@@ -70,8 +66,9 @@ class Attention(unittest.TestCase):
         self.assertLessEqual((found - expected).norm().item(), BOUNDS[found.dtype if found.dtype in BOUNDS else
                                                                       DTYPES[-1]] * expected.norm().item() + 1e-12)
 
-    def assert_as_pytorch(self, call):
-        found = call()
+    def assert_as_pytorch(self, call, *ops):
+        with self.computes(*ops):
+            found = call()
         with kiln.torch.disabled():
             expected = call()
         for one, other in zip(found, expected) if isinstance(found, tuple) else ((found, expected),):
@@ -94,7 +91,7 @@ class Attention(unittest.TestCase):
         for options in ({}, {"causal": True}, {"causal": True, "window": 9}, {"causal": True, "scale": 0.3}):
             with self.subTest(options=options):
                 attention = kiln.torch.Attention(**options)
-                self.assert_as_pytorch(lambda: attention(q, k, v, starts_q, starts_k, with_lse=True))
+                self.assert_as_pytorch(lambda: attention(q, k, v, starts_q, starts_k, with_lse=True), "prefill")
 
     def test_pages(self):
         for dtype in DTYPES:
@@ -105,7 +102,7 @@ class Attention(unittest.TestCase):
                 with self.subTest(dtype=dtype, shape=shape):
                     q = normal(*shape, dtype=dtype, seed=4)
                     self.assert_as_pytorch(
-                        lambda: attention.decode(q, *pages, table, integers(*lengths), with_lse=True))
+                        lambda: attention.decode(q, *pages, table, integers(*lengths), with_lse=True), "decode")
             last = attention.decode(normal(3, HQ, D, dtype=dtype, seed=5), *pages, table, integers(*lengths))
             k, v = (t[5:] for t in rows)
             self.assert_close(last[2], attention(normal(3, HQ, D, dtype=dtype, seed=5)[2:], k, v)[0])
@@ -177,7 +174,7 @@ class Attention(unittest.TestCase):
                         out = attention(q[:30], k, v, starts_q, starts_k)
                         return torch.autograd.grad((out.float() * normal(30, HQ, D, seed=6).float()).sum(), fused)[0]
 
-                    self.assert_as_pytorch(gradient)
+                    self.assert_as_pytorch(gradient, "prefill", "backward")
 
     def test_a_gradient_of_lse_and_a_second_derivative(self):
         attention = kiln.torch.Attention(causal=True)
@@ -191,7 +188,7 @@ class Attention(unittest.TestCase):
             (first,) = torch.autograd.grad(attention(*inputs).float().square().sum(), inputs[0], create_graph=True)
             return torch.autograd.grad(first.float().sum(), inputs[1])
 
-        self.assert_as_pytorch(of_lse)
+        self.assert_as_pytorch(of_lse, "prefill")
         if DEVICE == "cpu":
             self.assert_as_pytorch(again)
 

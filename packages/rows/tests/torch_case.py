@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the PyTorch tests of packages share: the device, random tensors, a comparison. Ends the test with 77 where this
-Python has no torch."""
+"""What the PyTorch tests of packages share: the device, random tensors, a comparison, and that Kiln computes what is
+compared. Ends the test with 77 where this Python has no torch."""
 
+import collections
+import contextlib
 import os
 import sys
 import unittest
+import unittest.mock
+import warnings
 
 try:
     import torch
 except ImportError:
     print("skipped: this Python has no torch")
     sys.exit(77)
+import kiln.torch
+from kiln import layer
 
 DEVICE = os.environ.get("KILN_TEST_DEVICE", "cpu")
 BOUNDS = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
@@ -21,6 +27,26 @@ def normal(*shape, dtype=torch.float32, seed=0):
 
 
 class TorchCase(unittest.TestCase):
+    def setUp(self):
+        """A layer that falls back is an error: PyTorch would be compared with itself."""
+        caught = warnings.catch_warnings()
+        caught.__enter__()
+        self.addCleanup(caught.__exit__, None, None, None)
+        warnings.simplefilter("error", kiln.torch.FallbackWarning)
+
+    @contextlib.contextmanager
+    def computes(self, *ops):
+        """Kiln runs these ops meanwhile, one as often as it is named or more."""
+        found, call = collections.Counter(), layer.Source.call
+
+        def noting(source, device, op, tensors):
+            found[op] += 1
+            return call(source, device, op, tensors)
+
+        with unittest.mock.patch.object(layer.Source, "call", noting):
+            yield
+        self.assertFalse(collections.Counter(ops) - found)
+
     def assert_close(self, found, expected, dtype=torch.float32):
         self.assertEqual(len(found), len(expected))
         for a, b in zip(found, expected):

@@ -13,7 +13,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "rows/tests"))
-from torch_case import DEVICE, normal  # first: it skips where there is no torch
+from torch_case import DEVICE, TorchCase, normal  # first: it skips where there is no torch
 import torch
 import kiln.torch
 
@@ -24,7 +24,7 @@ def numbers(*shape, start=0):
     return torch.arange(start, start + torch.Size(shape).numel(), device=DEVICE).reshape(shape)
 
 
-class Sampling(unittest.TestCase):
+class Sampling(TorchCase):
     def test_tokens_are_those_of_pytorchs_operators(self):
         for dtype in (torch.float32, torch.float16, torch.bfloat16):
             logits = 3 * normal(ROWS, V, dtype=dtype)
@@ -33,7 +33,8 @@ class Sampling(unittest.TestCase):
                             {"temperature": 1.7, "top_k": 100, "top_p": 0.9, "min_p": 0.02}):
                 with self.subTest(dtype=dtype, options=options):
                     sampler, given = kiln.torch.Sampling(**options), (logits, numbers(ROWS), numbers(ROWS, start=1 << 40))
-                    found = sampler(*given)
+                    with self.computes("sample"):
+                        found = sampler(*given)
                     with kiln.torch.disabled():
                         expected = sampler(*given)
                     self.assertEqual((found.dtype, found.shape), (torch.int64, (ROWS,)))

@@ -38,6 +38,7 @@ def gradients(function, x, weights, parameters):
 
 class SwigluMoe(TorchCase):
     def setUp(self):
+        super().setUp()
         torch.manual_seed(0)
         self.moe = kiln.torch.SwigluMoe(WIDTH, HIDDEN, EXPERTS, device=DEVICE)
 
@@ -47,8 +48,7 @@ class SwigluMoe(TorchCase):
             for shape, index in (((7,), torch.int64), ((2, 5), torch.int32), ((0,), torch.int64), ((), torch.int64)):
                 with self.subTest(dtype=dtype, shape=shape):
                     x, (experts, weights) = normal(*shape, WIDTH, dtype=dtype), router(*shape, dtype=index)
-                    with torch.no_grad(), warnings.catch_warnings():
-                        warnings.simplefilter("error", kiln.torch.FallbackWarning)
+                    with torch.no_grad():
                         y = moe(x, experts, weights)
                         self.assertEqual((y.shape, y.dtype), (x.shape, dtype))
                         if 0 not in shape:

@@ -77,7 +77,7 @@ for fact, values in {"SM": ("nine", ",9.0", "-9.0", "9" * 40 + ".0", "\x1b[2J", 
 row("KILN_LOAD_MODE of another word", USAGE, "KILN_LOAD_MODE", environment={"KILN_LOAD_MODE": "\x1b"})
 for value, code in {"ftp://x": USAGE, "https://": USAGE, "https://a:b@c": USAGE, "file://x": NOT_FOUND,
                     "http://192.0.2.1": USAGE, "https://x/?y": USAGE, "/nonexistent": NOT_FOUND,
-                    "https://\x1b[2J": USAGE, "/dev/null": NOT_FOUND}.items():
+                    "https://\x1b[2J": USAGE, "/dev/null": USAGE}.items():
     row(f"registry {value!r}", code, "", registry=value)
 
 # What is asked for.
@@ -130,8 +130,9 @@ def named(place, codes, command, environment=None):
     tried("a folder", lambda file: file.mkdir(), unread if place != "bundle" else NOT_FOUND,
           "" if place == "bundle" else "given")
     tried("a link to itself", lambda file: file.symlink_to(file), unread)
-    tried("a device without end", lambda file: file.symlink_to("/dev/zero"), unread)
-    tried("a pipe that nobody writes to", lambda file: os.mkfifo(file), unread)
+    other = USAGE if place == "bundle" else unread  # what stands there is no folder; absent it is not
+    tried("a device without end", lambda file: file.symlink_to("/dev/zero"), other)
+    tried("a pipe that nobody writes to", lambda file: os.mkfifo(file), other)
     return tried
 
 

@@ -110,6 +110,7 @@ TEST_CASE("capi: what a callback of C++ throws is an error, and passes through n
   CHECK(kernel == nullptr);
   request.on_event = nullptr;
   CHECK(get("sample", &request, &kernel, &error) == KILN_SUCCESS);
+  reinterpret_cast<decltype(&kiln_release_kernel)>(::dlsym(library, "kiln_release_kernel"))(kernel);
 }
 
 TEST_CASE("capi: libkiln.so shows the functions of kiln.h and nothing else") {

@@ -484,6 +484,13 @@ TEST_CASE("vouch: a bundle that a lock file pins carries the metadata that speak
   const Error error = error_of([&] { create(offline); });
   CHECK(error.code() == ErrorCode::kOffline);
   CHECK_CONTAINS(error.what(), "Make the bundle online");
+  // An unsigned registry has none to leave out.
+  update_trust([&](Trust& trust) {
+    trust.roots.clear();
+    trust.unsigned_registries = {world.server.url()};
+  });
+  locked.offline = true;
+  CHECK(create(locked) == "");
 }
 
 TEST_CASE("vouch: a cache that may only be read takes the fallback, whatever was signed since") {

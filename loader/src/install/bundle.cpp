@@ -111,6 +111,7 @@ std::vector<const Variant*> named_variants(const BundlePart& part, const Version
 /// none.
 std::string why_unvouched(Source& source, const VersionIndex& version) try {
   if (!source.is_signed) return {};
+  if (!source.may_ask()) return "offline nobody is asked what was signed last";
   const Digest newest = source.vouch().ask(source.name, version.index.version).index.digest;
   if (newest == version.descriptor.digest) return {};
   return "another index of it is signed by now, " + newest.str();
@@ -179,11 +180,7 @@ BundledKernel add_part(const BundlePart& part, Contents& contents) {
   contents.registries.emplace(tag, install.registry());
   contents.add(version.descriptor);
   BundledKernel kernel{part.name, version.index.version, version.descriptor, {}};
-  if (install.is_locked()) {
-    const bool offline = !install.source().may_ask();
-    kernel.left_out = offline ? "offline nobody is asked what was signed last"
-                              : why_unvouched(install.source(), version);
-  }
+  if (install.is_locked()) kernel.left_out = why_unvouched(install.source(), version);
   if (kernel.left_out.empty()) add_metadata(install, contents);
   add_attestations(install, part.name, version, contents);
   for (const Package& package :

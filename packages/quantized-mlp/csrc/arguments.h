@@ -35,9 +35,10 @@ struct ProductArguments {
   int row_tiles;
   int depth_tiles;
   int groups;
-  int shift;            // column k is in group k >> shift
+  int shift;            // column k is in group k >> shift; at most 31
   int bfloat16_scales;  // else float16; codes of e4m3 have fp32
   int aligned;          // k is a multiple of 8, a 16-byte aligned
+  int whole_pairs;      // decode: aligned, k of whole pairs of tiles, a group of each or of a row
   int paired;           // n is even, out 4-byte aligned
   int splits;           // tiled, wide: parts of k
   int whole;            // wide: this many tiles have one CTA each,

@@ -87,22 +87,31 @@ struct Dequantizer<Float16, Codes::kInt4> {
   }
 };
 
+// c - 128 of bytes 0 and 2, whose low seven bits are a mantissa's: 128 + c % 128 less 128, or less
+// 256 where the top bit is not set.
+__device__ __forceinline__ unsigned less_128(unsigned word) {
+  const unsigned low = place_in(word, 0x007f007fu, 0x43004300u);
+  const unsigned less = (word & 0x00800080u) ^ 0x43804380u;
+  return fused(less, 0xbf80bf80u, low, Bfloat16{});
+}
+
 template <>
 struct Dequantizer<Bfloat16, Codes::kInt8> {
-  float less[2];
+  unsigned more[2];  // 128 - zero
 
   __device__ __forceinline__ explicit Dequantizer(uint2 zeros)
-      : less{8388608.0f + static_cast<float>(zeros.x), 8388608.0f + static_cast<float>(zeros.y)} {}
+      : more{difference(zeros.x), difference(zeros.y)} {}
+  __device__ __forceinline__ static unsigned difference(unsigned zero) {
+    const float one = 128.0f - static_cast<float>(zero);
+    return gated_mlp::pack_pair(one, one, Bfloat16{});
+  }
 
   __device__ __forceinline__ void run(const uint4& codes, int part, unsigned (&a)[4]) const {
     const unsigned words[4] = {codes.x, codes.y, codes.z, codes.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const unsigned word = words[2 * part + i / 2];
-      // 2^23 + c of fp32
-      const float first = __uint_as_float(permuted(word, 0x4b000000u, 0x7440u + i % 2));
-      const float second = __uint_as_float(permuted(word, 0x4b000000u, 0x7442u + i % 2));
-      a[i] = gated_mlp::pack_pair(first - less[i % 2], second - less[i % 2], Bfloat16{});
+      a[i] = fused(less_128(words[2 * part + i / 2] >> (8 * (i % 2))), 0x3f803f80u, more[i % 2],
+                   Bfloat16{});
     }
   }
 };
@@ -200,11 +209,13 @@ struct RawNumbers<Float16, Codes::kInt4> {
 template <>
 struct RawNumbers<Bfloat16, Codes::kInt8> {
   static constexpr bool kHasOffset = true;
-  static constexpr float kBase = 0;
+  static constexpr float kBase = -128;
   static constexpr float kUnits[2] = {1, 1};
 
   __device__ __forceinline__ static void run(const uint4& codes, int part, unsigned (&a)[4]) {
-    Dequantizer<Bfloat16, Codes::kInt8>({0, 0}).run(codes, part, a);
+    const unsigned words[4] = {codes.x, codes.y, codes.z, codes.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] = less_128(words[2 * part + i / 2] >> (8 * (i % 2)));
   }
 };
 
@@ -227,6 +238,7 @@ struct RawNumbers<Float16, Codes::kInt8> {
 template <class Element>
 struct RawNumbers<Element, Codes::kE4m3> {
   static constexpr bool kHasOffset = false;
+  static constexpr float kBase = 0;
   static constexpr bool kIsBfloat16 = kIsSame<Element, Bfloat16>;
   static constexpr float kUnits[2] = {kIsBfloat16 ? 1 : 256, kIsBfloat16 ? 1 : 256};
 
@@ -262,11 +274,22 @@ __device__ __forceinline__ void copy_async(unsigned shared, const void* global, 
                "r"(in_range ? 16 : 0)
                : "memory");
 }
-__device__ __forceinline__ void copy_word_async(unsigned shared, const void* global) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global) : "memory");
+// Where `is_there`; zeros where not in range.
+__device__ __forceinline__ void copy_async_if(bool is_there, unsigned shared, const void* global,
+                                              bool in_range) {
+  asm volatile(
+      "{\n.reg .pred there;\nsetp.ne.b32 there, %3, 0;\n"
+      "@there cp.async.cg.shared.global [%0], [%1], 16, %2;\n}" ::"r"(shared),
+      "l"(global), "r"(in_range ? 16 : 0), "r"(static_cast<int>(is_there))
+      : "memory");
 }
-__device__ __forceinline__ void copy_two_words_async(unsigned shared, const void* global) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared), "l"(global) : "memory");
+template <int kBytes>
+__device__ __forceinline__ void copy_words_if(bool is_there, unsigned shared, const void* global) {
+  asm volatile(
+      "{\n.reg .pred there;\nsetp.ne.b32 there, %3, 0;\n"
+      "@there cp.async.ca.shared.global [%0], [%1], %2;\n}" ::"r"(shared),
+      "l"(global), "n"(kBytes), "r"(static_cast<int>(is_there))
+      : "memory");
 }
 __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -323,6 +346,13 @@ struct GroupWords<Codes::kE4m3> {
   __device__ __forceinline__ uint2 zero(int) const { return {}; }
 };
 
+// The group of the 32 columns of k, from a tile on, whose scales a lane copies. k is an int: the
+// host sees to that.
+__device__ __forceinline__ int group_at(const ProductArguments& p, int tile, int lane) {
+  const int group = (tile * kTileDepth + lane % 4 * 32) >> p.shift;
+  return group < p.groups ? group : p.groups - 1;
+}
+
 // kTiles neighbouring tiles of k of one row tile, in shared memory: codes as packed, of which each
 // lane copies what it reads; then of each 8 row pairs the scales of four times 32 of k, a word a
 // lane, then zeros alike, with those of the pair beside; fp32 scales instead, two words a lane.
@@ -332,6 +362,28 @@ struct TileCopy {
   static constexpr int kLoads = bits_of(kCodes) / 4;
   static constexpr int kWords = kTiles * kLoads * kStepBytes;  // where they begin
   static constexpr int kBytes = kWords + 2 * 32 * 4;
+
+  // What a lane copies; all addresses but `shared` are its own. Of a second tile that is not there:
+  // zeros.
+  __device__ __forceinline__ static void copy_codes(unsigned shared, int lane,
+                                                    const unsigned char* from, bool is_there,
+                                                    bool has_second) {
+#pragma unroll
+    for (int i = 0; i < kTiles * kLoads; ++i) {
+      const bool in_range = i < kLoads || has_second;
+      copy_async_if(is_there, shared + static_cast<unsigned>(lane * kLaneBytes + i * kStepBytes),
+                    in_range ? from + i * kStepBytes : from, in_range);
+    }
+  }
+  __device__ __forceinline__ static void copy_scales(unsigned shared, int lane,
+                                                     const unsigned char* from, bool is_there) {
+    constexpr int kLane = kCodes == Codes::kE4m3 ? 8 : 4;
+    copy_words_if<kLane>(is_there, shared + static_cast<unsigned>(kWords + lane * kLane), from);
+  }
+  __device__ __forceinline__ static void copy_zeros(unsigned shared, int lane,
+                                                    const unsigned char* from, bool is_there) {
+    copy_words_if<4>(is_there, shared + static_cast<unsigned>(kWords + (32 + lane) * 4), from);
+  }
 
   // Of 8 bits those of step number % kLoads of a tile, in which rows of e4m3 have each their share.
   __device__ __forceinline__ static uint4 codes(unsigned shared, int lane, int number) {
@@ -344,6 +396,16 @@ struct TileCopy {
       return {low.x, high.x, low.y, high.y};
     }
     return load_shared(place + static_cast<unsigned>(number * kStepBytes));
+  }
+  // Zeros of rows g and g + 8 in the 32 columns of one step.
+  __device__ __forceinline__ static uint2 zeros_of(unsigned shared, int lane, int step) {
+    unsigned both;
+    asm volatile("ld.shared.u32 %0, [%1];"
+                 : "=r"(both)
+                 : "r"(shared + static_cast<unsigned>(kWords + (32 + lane / 4 * 4 + step) * 4))
+                 : "memory");
+    both >>= lane / 4 % 2 * 16;
+    return {both & 0xffu, both >> 8 & 0xffu};
   }
   __device__ __forceinline__ static GroupWords<kCodes> groups(unsigned shared, int lane,
                                                               bool has_zeros) {
@@ -388,38 +450,15 @@ struct RowTile {
     zeros = b.zeros == nullptr ? nullptr : b.zeros + at + lane / 8 * 4;
   }
 
-  // To the row tile `distance` further on.
-  __device__ __forceinline__ void move(const ProductArguments& p, int distance) {
-    codes += static_cast<long long>(distance) * p.depth_tiles * tile_bytes(kCodes);
-    const long long groups = static_cast<long long>(distance) * p.groups * kTileRows;
-    scales += groups * kScaleBytes;
-    if (zeros != nullptr) zeros += groups;
-  }
-
-  // Tiles first, first + 1, ...; what lies beyond the last one is zeros. k is an int: the host sees
-  // to that.
-  template <int kTiles>
-  __device__ __forceinline__ void copy(const ProductArguments& p, int first, unsigned shared,
+  __device__ __forceinline__ void copy(const ProductArguments& p, int tile, unsigned shared,
                                        int lane) const {
-    using Copy = TileCopy<kCodes, kTiles>;
-    const unsigned char* const from = codes + static_cast<long long>(first) * tile_bytes(kCodes);
-#pragma unroll
-    for (int i = 0; i < kTiles * Copy::kLoads; ++i) {
-      const bool is_there = i < Copy::kLoads || first + 1 < p.depth_tiles;
-      copy_async(shared + static_cast<unsigned>(lane * kLaneBytes + i * kStepBytes),
-                 is_there ? from + i * kStepBytes : from, is_there);
-    }
-    int group = p.shift < 31 ? (first * kTileDepth + lane % 4 * 32) >> p.shift : 0;
-    group = group < p.groups ? group : p.groups - 1;
-    const unsigned words = shared + static_cast<unsigned>(Copy::kWords);
-    const unsigned char* const of_group = scales + group * (16ll * kScaleBytes);
-    if constexpr (kCodes == Codes::kE4m3) {
-      copy_two_words_async(words + static_cast<unsigned>(lane * 8), of_group);
-    } else {
-      copy_word_async(words + static_cast<unsigned>(lane * 4), of_group);
-      if (zeros != nullptr) {
-        copy_word_async(words + static_cast<unsigned>((32 + lane) * 4), zeros + group * 16ll);
-      }
+    const long long group = group_at(p, tile, lane);
+    using Copy = TileCopy<kCodes, 1>;
+    Copy::copy_codes(shared, lane, codes + static_cast<long long>(tile) * tile_bytes(kCodes), true,
+                     true);
+    Copy::copy_scales(shared, lane, scales + group * (kTileRows * kScaleBytes), true);
+    if (kCodes != Codes::kE4m3 && zeros != nullptr) {
+      Copy::copy_zeros(shared, lane, zeros + group * kTileRows, true);
     }
   }
 };

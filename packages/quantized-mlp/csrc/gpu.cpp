@@ -2,11 +2,11 @@
 //
 // The host side of the GPU variants: what is launched, and how.
 //
-//   workspace of forward    h [M, 16 HR] in the dtype of x | where plan.h splits down's k: its sums
-//                           [splits, M, D], fp32
-//   of the wide kernels     x, then h, as blocks of 64 tokens and 64 columns | the same sums
-//   activations of e4m3     of wide8 x, then h, as blocks of 64 tokens and 128 columns | the same
-//                           sums | the scales of x, then of h; else x and h in x's dtype, rounded
+//   workspace of forward    h [M, 16 HR] in the dtype of x | where plan.h splits k: the sums of the
+//                           parts, fp32, of one product after the other
+//   of the wide kernels     x, then h, as blocks of 64 tokens and 64 columns | sums
+//   activations of e4m3     of wide8 x, then h, as blocks of 64 tokens and 128 columns | sums | the
+//                           scales of x, then of h; else x and h in x's dtype, rounded | sums
 #include <kiln/sdk/device.hpp>
 
 #include <algorithm>
@@ -221,7 +221,7 @@ void set_matrix(ProductArguments* arguments, const Matrix& first, const Matrix& 
   arguments->row_tiles = static_cast<int>(first.row_tiles);
   arguments->depth_tiles = static_cast<int>(first.depth_tiles);
   arguments->groups = static_cast<int>(first.groups);
-  arguments->shift = first.shift;
+  arguments->shift = std::min(first.shift, 31);  // k is an int
 }
 
 // CTAs along the row tiles, so that all run at once and each has as many tiles as the others, or
@@ -252,6 +252,10 @@ int32_t launch(const sdk::OnDevice& gpu, const char* op, Product product, const 
   const auto tokens = static_cast<uint32_t>(plan.token_blocks);
   const auto rows =
       plan.road == Road::kDecode ? share_out(gpu, plan) : static_cast<uint32_t>(plan.row_blocks);
+  constexpr int64_t kPair = int64_t{quantized_mlp::kDecodeTiles} * quantized_mlp::kTileDepth;
+  const bool is_whole = product.arguments.aligned != 0 && product.arguments.k % kPair == 0 &&
+                        (int64_t{1} << product.arguments.shift) >= kPair;
+  product.arguments.whole_pairs = is_whole ? 1 : 0;
   void* pointers[] = {&product.arguments};
   const auto splits = static_cast<uint32_t>(plan.splits);
   const auto split = wide ? static_cast<uint32_t>(split_tiles(plan)) : 0;

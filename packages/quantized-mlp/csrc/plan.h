@@ -79,6 +79,7 @@ inline ProductPlan plan_wide(bool gated, int64_t m, int64_t row_tiles, int64_t d
                              Road road) {
   constexpr int64_t kLeastTiles = 4;  // of k, that a part should have
   constexpr int64_t kMostSplits = 16;
+  const int64_t unit = road == Road::kWide8 ? 2 : 1;  // tiles of k that are not parted
   const WideCosts costs = costs_of(road);
   const int64_t rows = parts_of(row_tiles, gated ? kWideRowTiles / 2 : kWideRowTiles);
   ProductPlan best = {};
@@ -105,8 +106,8 @@ inline ProductPlan plan_wide(bool gated, int64_t m, int64_t row_tiles, int64_t d
     const double before = wave * static_cast<double>(tiles / kCtas) + costs.of_sums;
     const int64_t most = std::min({kCtas / last, depth_tiles / kLeastTiles, kMostSplits});
     for (int64_t splits = 2; splits <= most; ++splits) {
-      take(splits, tiles - last,
-           before + cta(parts_of(depth_tiles, splits)) + of_part * static_cast<double>(splits));
+      const int64_t depth = parts_of(parts_of(depth_tiles, unit), splits) * unit;
+      take(splits, tiles - last, before + cta(depth) + of_part * static_cast<double>(splits));
     }
   }
   return best;

@@ -16,7 +16,7 @@
 //   tokens in memory    blocks of 64 tokens x 64 k, as a stage has them: [block][tile of k], 64
 //                       lines of 128 bytes in wgmma's swizzle, in which k has the order that a
 //                       lane's codes have (place_of_column). arrange writes those of x, the gated
-//                       kernel those of h: a copy is one piece of memory
+//                       kernel and sum_gated those of h: a copy is one piece of memory
 //   a stage             | blocks of tokens | of each warpgroup, panel, warp: a tile's codes |
 //   it is filled        by bulk copies, a tile of k; full counts their bytes
 //   it is read          codes by loads, tokens by wgmma; scales and zeros come from global memory,
@@ -170,7 +170,7 @@ struct Wide : WideStages<kGated, kTokenBlocks, WideLayout<kCodes, kTokenBlocks>>
     constexpr unsigned kMiddle = 0x101u * middle_of(kCodes);
 #pragma unroll
     for (int step = 0; step < 2; ++step) {
-      int group = p.shift < 31 ? (tile * kTileDepth + step * 32) >> p.shift : 0;
+      int group = (tile * kTileDepth + step * 32) >> p.shift;
       group = group < p.groups ? group : p.groups - 1;
       const unsigned char* const scales = from.scales + group * (16ll * scale_bytes(kCodes));
       if constexpr (kIsE4m3) {

@@ -170,7 +170,9 @@ __device__ __forceinline__ bool add_split(const ProductArguments& p, SplitToken<
   const gated_mlp::TilePosition at = wide_tile_at(p, kGated, p.whole + static_cast<int>(tile));
   const unsigned token = number / kWarps % tokens;
   one.token = static_cast<long long>(at.column) * tokens + token;
-  if (one.token >= p.m) return false;
+  // The next product reads whole blocks of h: it gets numbers, whatever the parts have.
+  const bool is_there = one.token < p.m;
+  if (!kGated && !is_there) return false;
   const unsigned row = number % kWarps * (kWideRows / 2) + threadIdx.x % 32 * 4;
   one.row = static_cast<long long>(at.row) * (kWideRows / kMatrices) + row;
 #pragma unroll
@@ -178,7 +180,7 @@ __device__ __forceinline__ bool add_split(const ProductArguments& p, SplitToken<
   const float* from =
       p.parts + (static_cast<long long>(tile) * p.splits * tokens + token) * kWideRows + row;
 #pragma unroll 1
-  for (int part = 0; part < p.splits; part += kAtOnce) {
+  for (int part = is_there ? 0 : p.splits; part < p.splits; part += kAtOnce) {
     float4 got[kAtOnce][kMatrices];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {

@@ -15,7 +15,7 @@
 //   tokens in memory    blocks of 64 tokens x 128 k, as a stage has them: [block][block of k], 64
 //                       lines of 128 bytes in wgmma's swizzle, in which k has the order of
 //                       float8_place; and [block][block of k] scales of 64 tokens. arrange8 writes
-//                       those of x, the gated kernel those of h: its CTA has 128 columns of h
+//                       those of x, the gated kernel and sum_gated8 those of h, of 128 columns
 //   a stage             | blocks of tokens | of each panel, tile of k and row tile: codes as they
 //                       are packed, which is wgmma's 64-byte swizzle | scales of tokens | with
 //                       groups: of rows, and one number of each 64 rows, which is their scale or,
@@ -332,7 +332,9 @@ struct Wide8 : WideStages<kGated, kTokenBlocks, Wide8Layout<kGrouped, kTokenBloc
       if constexpr (kGrouped) free_stage(ring.stage);
       ring.next();
     }
-    if constexpr (!kGrouped) scale_columns(sums);
+    if constexpr (!kGrouped) {
+      if (first < last) scale_columns(sums);  // no columns, no scales
+    }
   }
   __device__ __forceinline__ void free_stage(unsigned stage) const {
     __syncwarp();  // the other lanes have read, too

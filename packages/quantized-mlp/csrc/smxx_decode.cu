@@ -27,6 +27,8 @@
 //                       y: CTAs that share out the row tiles
 //
 // The offset that the numbers keep is taken off with the sum of x, a third product: RawNumbers.
+// Instructions are the limit of four bits. So the loop has a form without branches for what is
+// common (kWhole): x aligned, k of whole pairs, and a pair's columns in one group.
 #include "dequantize.cuh"
 #include "kernels.cuh"
 #include "outputs.cuh"
@@ -34,18 +36,14 @@
 
 namespace quantized_mlp {
 
-// Eight neighbouring k of a token; zeros beyond the last one.
-__device__ __forceinline__ uint4 load_token(const unsigned short* row, int k,
-                                            const ProductArguments& p) {
-  const int end = static_cast<int>(p.k);
-  if (p.aligned != 0) {
-    return k < end ? *reinterpret_cast<const uint4*>(row + k) : uint4{};
-  }
+// Eight neighbouring columns of a token, of which `left` are there; else zeros.
+__device__ __forceinline__ uint4 load_token(const unsigned short* from, int left, bool aligned) {
+  if (aligned) return left > 0 ? *reinterpret_cast<const uint4*>(from) : uint4{};
   unsigned words[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const unsigned low = k + 2 * i < end ? row[k + 2 * i] : 0u;
-    const unsigned high = k + 2 * i + 1 < end ? row[k + 2 * i + 1] : 0u;
+    const unsigned low = 2 * i < left ? from[2 * i] : 0u;
+    const unsigned high = 2 * i + 1 < left ? from[2 * i + 1] : 0u;
     words[i] = low | high << 16;
   }
   return {words[0], words[1], words[2], words[3]};
@@ -58,6 +56,17 @@ struct GroupSums {
   float ones[kTokenTiles][4] = {};
 };
 
+// Keeps a value in its registers: the compiler would compute it anew in each turn.
+__device__ __forceinline__ void keep(long long& value) {
+  asm volatile("" : "+l"(value));
+}
+__device__ __forceinline__ void keep(unsigned& value) {
+  asm volatile("" : "+r"(value));
+}
+__device__ __forceinline__ void prefetch(const void* global) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
+}
+
 template <class Element, Codes kCodes, int kMatrices, int kTokenTiles>
 struct Decode {
   using Numbers = RawNumbers<Element, kCodes>;
@@ -67,74 +76,105 @@ struct Decode {
   static constexpr int kStageBytes = kMatrices * Copy::kBytes;
   static_assert(kStageBytes == stage_bytes(kDecodeTiles, kMatrices, kBits),
                 "the host asks for as much");
-  // Whether x of the next tile is on its way, too: as registers allow.
-  static constexpr bool kAhead = kMatrices * kTokenTiles < 4;
+  static constexpr int kTileBytes = tile_bytes(kCodes);
+  static constexpr int kGroupBytes = kTileRows * scale_bytes(kCodes);
+  // Whether x of the next pair is on its way, too: as registers allow.
+  static constexpr bool kAhead = kMatrices * kTokenTiles < 4 || kCodes == Codes::kInt4;
+  using X = uint4[kDecodeTiles][2][kTokenTiles];  // a lane's, of a pair: tile, 32 columns, token
+  // From a warp's pair to its next, of a row tile.
+  static constexpr int kTurn = kDecodeTiles * kDecodeWarps;
 
   const ProductArguments& p;
   int lane;
-  int warp;
-  int distance;     // from a row tile of this CTA to its next
-  unsigned stages;  // this warp's
-  const unsigned short* tokens[kTokenTiles];
+  int first_tile;    // of this warp in each row tile
+  unsigned stages;   // this warp's
+  unsigned to_read;  // the stage's place
+  bool has_zeros;
+  long long tokens[kTokenTiles];  // from a's first number to this lane's first
+  X x;  // of the pair that is multiplied; what has been, is the next one's
   float sums[kMatrices][kTokenTiles][4];
   // What is copied next: into which stage, of which tile.
-  RowTile<kCodes> rows[kMatrices];
-  int to_fill = 0;
+  unsigned to_fill;
   int row_tile;
   int tile;
+  long long codes_at;       // bytes from a matrix's first to this lane's in the tile,
+  long long scales_at;      // and to this lane's in the row tile's first group
+  long long codes_to_next;  // from behind a row tile's last pair to the CTA's next row tile
+  long long scales_to_next;
 
   __device__ __forceinline__ Decode(const ProductArguments& a_p, unsigned shared,
                                     long long first_token)
       : p(a_p),
         lane(static_cast<int>(threadIdx.x) & 31),
-        warp(static_cast<int>(threadIdx.x) >> 5),
-        distance(static_cast<int>(gridDim.y)),
-        stages(shared + static_cast<unsigned>(warp * kStages * kStageBytes)),
+        first_tile(static_cast<int>(threadIdx.x) / 32 * kDecodeTiles),
+        stages(shared + threadIdx.x / 32 * (kStages * kStageBytes)),
+        has_zeros(false),
         row_tile(static_cast<int>(blockIdx.y)),
-        tile(first_tile()) {
+        tile(first_tile),
+        codes_at((static_cast<long long>(row_tile) * p.depth_tiles + tile) * kTileBytes +
+                 lane_byte<kCodes>(lane)),
+        scales_at(static_cast<long long>(row_tile) * p.groups * kGroupBytes +
+                  lane / 4 * (2 * scale_bytes(kCodes))) {
+    const int turns = (p.depth_tiles - first_tile + kTurn - 1) / kTurn;
+    const auto distance = static_cast<long long>(gridDim.y);
+    codes_to_next = (distance * p.depth_tiles - turns * kTurn) * kTileBytes;
+    scales_to_next = distance * p.groups * kGroupBytes;
+    keep(codes_to_next);
+    keep(scales_to_next);
+    keep(stages);
+    to_read = to_fill = stages;
+    if (first_tile >= p.depth_tiles) row_tile = p.row_tiles;  // this warp has nothing
 #pragma unroll
-    for (int j = 0; j < kMatrices; ++j) rows[j] = {p, p.b[j], row_tile};
+    for (int j = 0; j < kMatrices; ++j) has_zeros = has_zeros || p.b[j].zeros != nullptr;
 #pragma unroll
     for (int i = 0; i < kTokenTiles; ++i) {
       // A token beyond the last one is read as that: its sums are not stored.
       long long token = first_token + i * 8 + lane / 4;
       token = token < p.m ? token : p.m - 1;
-      tokens[i] = static_cast<const unsigned short*>(p.a) + token * p.k;
+      tokens[i] = token * p.k + lane % 4 * 8;
+      keep(tokens[i]);
     }
   }
 
-  // Of this warp in each row tile; the next ones lie kTurn further on.
-  static constexpr int kTurn = kDecodeTiles * kDecodeWarps;
-  __device__ __forceinline__ int first_tile() const {
-    return warp * kDecodeTiles;
+  __device__ __forceinline__ void step_stage(unsigned& place) const {
+    place += kStageBytes;
+    if (place == stages + kStages * kStageBytes) place = stages;
   }
-
-  __device__ __forceinline__ unsigned place(int stage, int matrix) const {
-    return stages + static_cast<unsigned>(stage * kStageBytes + matrix * Copy::kBytes);
+  __device__ __forceinline__ static unsigned place_of(unsigned stage, int matrix) {
+    return stage + static_cast<unsigned>(matrix * Copy::kBytes);
   }
 
   // The next pair of tiles, into the next stage; one group of copies, also where there is none.
+  template <bool kWhole>
   __device__ __forceinline__ void fill() {
-    if (row_tile < p.row_tiles && tile < p.depth_tiles) {
+    const bool is_there = row_tile < p.row_tiles;
+    const bool has_second = kWhole || tile + 1 < p.depth_tiles;
+    const int group = kWhole ? (tile * kTileDepth) >> p.shift : group_at(p, tile, lane);
+    const long long scales = scales_at + group * static_cast<long long>(kGroupBytes);
+#pragma unroll
+    for (int j = 0; j < kMatrices; ++j) {
+      const unsigned to = place_of(to_fill, j);
+      Copy::copy_codes(to, lane, p.b[j].codes + codes_at, is_there, has_second);
+      Copy::copy_scales(to, lane, p.b[j].scales + scales, is_there);
+    }
+    if (Numbers::kHasOffset && has_zeros) {
+      const long long zeros = scales >> 1 & ~3ll;  // half of the bytes; a word is of two row pairs
 #pragma unroll
       for (int j = 0; j < kMatrices; ++j) {
-        rows[j].template copy<kDecodeTiles>(p, tile, place(to_fill, j), lane);
-      }
-      tile += kTurn;
-      if (tile >= p.depth_tiles) {
-        tile = first_tile();
-        row_tile += distance;
-#pragma unroll
-        for (int j = 0; j < kMatrices; ++j) rows[j].move(p, distance);
+        Copy::copy_zeros(place_of(to_fill, j), lane, p.b[j].zeros + zeros,
+                         is_there && p.b[j].zeros != nullptr);
       }
     }
+    tile += kTurn;
+    codes_at += kTurn * kTileBytes;
+    if (tile >= p.depth_tiles) {
+      tile = first_tile;
+      row_tile += static_cast<int>(gridDim.y);
+      codes_at += codes_to_next;
+      scales_at += scales_to_next;
+    }
     commit_copies();
-    to_fill = to_fill + 1 == kStages ? 0 : to_fill + 1;
-  }
-
-  __device__ __forceinline__ void fill_first() {
-#pragma unroll
-    for (int i = 0; i < kStages - 1; ++i) fill();
+    step_stage(to_fill);
   }
 
   // 32 columns: two instructions for each matrix and token tile.
@@ -168,22 +208,30 @@ struct Decode {
   // The sums of columns of one group, with their scales.
   __device__ __forceinline__ void add(const GroupWords<kCodes> (&groups)[kMatrices], int step,
                                       const GroupSums<kMatrices, kTokenTiles>& group) {
+    float2 less[kMatrices];
+#pragma unroll
+    for (int j = 0; j < kMatrices; ++j) {
+      less[j].x = less[j].y = Numbers::kHasOffset ? Numbers::kBase + middle_of(kCodes) : 0;
+    }
+    if (Numbers::kHasOffset && has_zeros) {
+#pragma unroll
+      for (int j = 0; j < kMatrices; ++j) {
+        if (p.b[j].zeros == nullptr) continue;
+        const uint2 zeros = Copy::zeros_of(place_of(to_read, j), lane, step);
+        less[j] = {Numbers::kBase + static_cast<float>(zeros.x),
+                   Numbers::kBase + static_cast<float>(zeros.y)};
+      }
+    }
 #pragma unroll
     for (int j = 0; j < kMatrices; ++j) {
       const float2 scale = groups[j].scale(step, p.bfloat16_scales);
-      float2 less = {};
-      if constexpr (Numbers::kHasOffset) {
-        const uint2 zeros = groups[j].zero(step);
-        less = {Numbers::kBase + static_cast<float>(zeros.x),
-                Numbers::kBase + static_cast<float>(zeros.y)};
-      }
 #pragma unroll
       for (int i = 0; i < kTokenTiles; ++i) {
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
           float whole = group.numbers[j][i][c] * Numbers::kUnits[c / 2];
           if constexpr (Numbers::kHasOffset) {
-            whole = fmaf(c < 2 ? -less.x : -less.y, group.ones[i][c % 2], whole);
+            whole = fmaf(c < 2 ? -less[j].x : -less[j].y, group.ones[i][c % 2], whole);
           }
           sums[j][i][c] = fmaf(c < 2 ? scale.x : scale.y, whole, sums[j][i][c]);
         }
@@ -191,73 +239,108 @@ struct Decode {
     }
   }
 
+  // x of a tile.
+  template <bool kWhole>
   __device__ __forceinline__ void load_x(uint4 (&x)[2][kTokenTiles], int of_tile) const {
 #pragma unroll
-    for (int step = 0; step < 2; ++step) {
-      const int k = of_tile * kTileDepth + step * 32 + lane % 4 * 8;
+    for (int i = 0; i < kTokenTiles; ++i) {
+      const auto* const from = static_cast<const unsigned short*>(p.a) + tokens[i] +
+                               static_cast<long long>(of_tile) * kTileDepth;
 #pragma unroll
-      for (int i = 0; i < kTokenTiles; ++i) x[step][i] = load_token(tokens[i], k, p);
+      for (int step = 0; step < 2; ++step) {
+        if constexpr (kWhole) {
+          x[step][i] = *reinterpret_cast<const uint4*>(from + step * 32);
+        } else {
+          const int left = static_cast<int>(p.k) - of_tile * kTileDepth - step * 32 - lane % 4 * 8;
+          x[step][i] = load_token(from + step * 32, left, p.aligned != 0);
+        }
+      }
     }
   }
-
   // Columns of one group end with step 0 and 2 where groups are of 32, with 1 up to 64, and with 3.
   __device__ __forceinline__ bool ends_group(int step) const {
     return step == 3 || p.shift == 5 || (step == 1 && p.shift == 6);
   }
 
-  // One row tile, whose first tiles are on their way. `stage`: the one to read.
-  __device__ __forceinline__ void multiply(int& stage) {
+  // A pair, which is in stage to_read. `following`: the pair after it, in this row tile or the
+  // next.
+  template <bool kWhole>
+  __device__ __forceinline__ void multiply_pair(int first, int following) {
+    GroupWords<kCodes> groups[kMatrices];
 #pragma unroll
-    for (int j = 0; j < kMatrices; ++j) {
+    for (int j = 0; j < kMatrices; ++j) groups[j] = Copy::groups(place_of(to_read, j), lane, false);
+    GroupSums<kMatrices, kTokenTiles> group;
 #pragma unroll
-      for (int i = 0; i < kTokenTiles; ++i) {
+    for (int half = 0; half < kDecodeTiles; ++half) {
+      if constexpr (!kAhead) load_x<kWhole>(x[half], first + half);
+      uint4 codes[kMatrices];
 #pragma unroll
-        for (int c = 0; c < 4; ++c) sums[j][i][c] = 0.0f;
+      for (int step = 0; step < 2; ++step) {
+        if (kBits == 8 || step == 0) {
+#pragma unroll
+          for (int j = 0; j < kMatrices; ++j) {
+            codes[j] =
+                Copy::codes(place_of(to_read, j), lane, half * Copy::kLoads + step % Copy::kLoads);
+          }
+        }
+        multiply_step(codes, x[half][step], 2 * half + step, group);
+        if (kWhole ? half == 1 && step == 1 : ends_group(2 * half + step)) {
+          add(groups, 2 * half + step, group);
+          group = {};
+        }
       }
+      if constexpr (kAhead) load_x<kWhole>(x[half], following + half);
     }
-    uint4 next[2][kTokenTiles];
-    if (kAhead && first_tile() < p.depth_tiles) load_x(next, first_tile());
-    for (int first = first_tile(); first < p.depth_tiles; first += kTurn) {
-      wait_copies<kStages - 2>();
-      __syncwarp();
-      fill();
-      GroupWords<kCodes> groups[kMatrices];
+  }
+
+  // The first pairs' codes, from memory into the L2 cache.
+  __device__ __forceinline__ void prefetch_first() const {
+    if (row_tile >= p.row_tiles) return;
+#pragma unroll
+    for (int i = 0; i < kStages - 1; ++i) {
+      if (tile + i * kTurn >= p.depth_tiles) break;
 #pragma unroll
       for (int j = 0; j < kMatrices; ++j) {
-        groups[j] = Copy::groups(place(stage, j), lane, p.b[j].zeros != nullptr);
-      }
-      GroupSums<kMatrices, kTokenTiles> group;
-#pragma unroll
-      for (int half = 0; half < kDecodeTiles; ++half) {
-        uint4 x[2][kTokenTiles];
-        if constexpr (kAhead) {
-#pragma unroll
-          for (int step = 0; step < 2; ++step) {
-#pragma unroll
-            for (int i = 0; i < kTokenTiles; ++i) x[step][i] = next[step][i];
-          }
-          load_x(next, half == 0 ? first + 1 : first + kTurn);  // zeros beyond the last one
-        } else {
-          load_x(x, first + half);
-        }
-        uint4 codes[kMatrices];
-#pragma unroll
-        for (int step = 0; step < 2; ++step) {
-          if (kBits == 8 || step == 0) {
-#pragma unroll
-            for (int j = 0; j < kMatrices; ++j) {
-              codes[j] =
-                  Copy::codes(place(stage, j), lane, half * Copy::kLoads + step % Copy::kLoads);
-            }
-          }
-          multiply_step(codes, x[step], 2 * half + step, group);
-          if (ends_group(2 * half + step)) {
-            add(groups, 2 * half + step, group);
-            group = {};
-          }
+        prefetch(p.b[j].codes + codes_at + i * kTurn * kTileBytes);
+        if (tile + i * kTurn + 1 < p.depth_tiles) {
+          prefetch(p.b[j].codes + codes_at + (i * kTurn + 1) * kTileBytes);
         }
       }
-      stage = stage + 1 == kStages ? 0 : stage + 1;
+    }
+  }
+
+  // One row tile after the other. `take` gets their sums.
+  template <bool kWhole, class Take>
+  __device__ __forceinline__ void run(Take take) {
+    // What pack may be writing is read after it; the second product's weights it has then written.
+    constexpr bool kMayBeWritten = kMatrices == 2;
+    if constexpr (kMayBeWritten) {
+      prefetch_first();
+      gated_mlp::wait_for_previous_kernel();
+    }
+#pragma unroll
+    for (int i = 0; i < kStages - 1; ++i) fill<kWhole>();
+    if constexpr (!kMayBeWritten) gated_mlp::wait_for_previous_kernel();
+    gated_mlp::let_next_kernel_start();
+    if (kAhead && first_tile < p.depth_tiles) {
+#pragma unroll
+      for (int half = 0; half < kDecodeTiles; ++half) load_x<kWhole>(x[half], first_tile + half);
+    }
+    for (int row = static_cast<int>(blockIdx.y); row < p.row_tiles;
+         row += static_cast<int>(gridDim.y)) {
+#pragma unroll
+      for (int i = 0; i < kMatrices * kTokenTiles * 4; ++i) {
+        sums[i / 4 / kTokenTiles][i / 4 % kTokenTiles][i % 4] = 0.0f;
+      }
+#pragma unroll 1
+      for (int first = first_tile; first < p.depth_tiles; first += kTurn) {
+        wait_copies<kStages - 2>();
+        __syncwarp();
+        fill<kWhole>();
+        multiply_pair<kWhole>(first, first + kTurn < p.depth_tiles ? first + kTurn : first_tile);
+        step_stage(to_read);
+      }
+      take(row);
     }
   }
 };
@@ -279,15 +362,7 @@ __device__ __forceinline__ void decode(const ProductArguments& p) {
   const long long first_token = static_cast<long long>(blockIdx.x) * kTokens;
   Decode<Element, kCodes, kMatrices, kTokenTiles> one(
       p, static_cast<unsigned>(__cvta_generic_to_shared(memory)), first_token);
-  // What pack may be writing is read after it; the second product's weights it has then written.
-  if constexpr (kGated) gated_mlp::wait_for_previous_kernel();
-  one.fill_first();
-  if constexpr (!kGated) gated_mlp::wait_for_previous_kernel();
-  gated_mlp::let_next_kernel_start();
-  int stage = 0;
-  for (int row_tile = static_cast<int>(blockIdx.y); row_tile < p.row_tiles;
-       row_tile += static_cast<int>(gridDim.y)) {
-    one.multiply(stage);
+  const auto take = [&](int row_tile) {
     __syncthreads();  // the last row tile's sums have been read
 #pragma unroll
     for (int j = 0; j < kMatrices; ++j) {
@@ -302,7 +377,7 @@ __device__ __forceinline__ void decode(const ProductArguments& p) {
     __syncthreads();
     const int token = static_cast<int>(threadIdx.x) / (kTileRows / 2);
     const int row = static_cast<int>(threadIdx.x) % (kTileRows / 2) * 2;
-    if (token >= kTokens || first_token + token >= p.m) continue;
+    if (token >= kTokens || first_token + token >= p.m) return;
     float2 totals[2] = {};
 #pragma unroll
     for (int j = 0; j < kMatrices; ++j) {
@@ -315,6 +390,11 @@ __device__ __forceinline__ void decode(const ProductArguments& p) {
     finish<Element, kGated>(p, first_token + token,
                             static_cast<long long>(row_tile) * kTileRows + row, totals[0],
                             totals[1]);
+  };
+  if (p.whole_pairs != 0) {
+    one.template run<true>(take);
+  } else {
+    one.template run<false>(take);
   }
 }
 

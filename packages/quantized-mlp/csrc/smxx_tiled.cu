@@ -106,7 +106,7 @@ struct Tiled {
     copy_x(stage, tile);
 #pragma unroll
     for (int i = 0; i < kPanels; ++i) {
-      rows[i].template copy<1>(p, tile, stage + panel_place(i), lane);
+      rows[i].copy(p, tile, stage + panel_place(i), lane);
     }
   }
 

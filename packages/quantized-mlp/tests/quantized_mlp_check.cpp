@@ -257,10 +257,22 @@ class Subject {
     return all;
   }
 
+  /// In a workspace of NaNs.
   void run(const ops::Forward& call) const {
     const auto op = check_.kernel().op<ops::Forward>();
+    const auto bytes = static_cast<std::int64_t>(op.workspace_bytes(call));
+    const Array memory(check_.kernel().device(), DType::kUInt8, {bytes});
+    const Tensor workspace = memory.tensor();
+    op.run(call, {workspace.dl().data, memory.size()});
+  }
+
+  /// The same in what another call has left in a workspace of its own.
+  void run_after(const ops::Forward& other, const ops::Forward& call) const {
+    const auto op = check_.kernel().op<ops::Forward>();
     kiln::OwnedWorkspace workspace(check_.kernel().device());
-    op.run(call, workspace.reserve(op.workspace_bytes(call)));
+    const std::size_t bytes = std::max(op.workspace_bytes(other), op.workspace_bytes(call));
+    op.run(other, workspace.reserve(bytes));
+    op.run(call, workspace.reserve(bytes));
   }
 
   /// y of the first `rows` rows, in memory of its own.
@@ -754,6 +766,20 @@ void check_refusals(Check& check) {
   });
 }
 
+/// The same bits whatever the workspace had: where tiles are shared, and tokens end within one.
+void check_workspace(Check& check, Case c) {
+  c.m = 128, c.d = 4104, c.h = 264;
+  c.gate.group = c.up.group = c.down.group = c.down.scale_rows = 128;
+  Subject subject(check, c, 82);
+  subject.pack_all();
+  const Array all(check.kernel().device(), c.dtype, {c.m, c.d});
+  const Array y(check.kernel().device(), c.dtype, {70, c.d});
+  subject.run_after(
+      subject.call(subject.x().tensor(), subject.residual().tensor(), all.tensor()),
+      subject.call(first_rows(subject.x(), 70), first_rows(subject.residual(), 70), y.tensor()));
+  check.compare("again", y, subject.run_rows(70).values(), 0);
+}
+
 /// Activations in FP8, of weights with each kind of scales: blocks of 128 columns that end within,
 /// tokens and columns that end within tiles, a row of zeros, every gate, parts of k.
 void check_float8(Check& check, bool light) {
@@ -817,6 +843,9 @@ void check_float8(Check& check, bool light) {
     c.h = 1 + static_cast<std::int64_t>(engine() % most);
     run_case(c, static_cast<unsigned>(number));
   }
+  check_workspace(check, deep);
+  deep.m = 20, deep.d = 128, deep.h = 0;
+  run_case(deep, 83);
   Case whole;
   whole.float8_input = true;
   Subject refused(check, whole, 82);

@@ -97,6 +97,12 @@ TEST_CASE("plan: k is split where a wave is not full and parts take less time") 
   }
 }
 
+// A part of six tiles instead of eight is worth another sum; one of 18 instead of 22 is not.
+TEST_CASE("plan: parts of wide8 are whole pairs of tiles") {
+  CHECK(plan_product(false, 64, 64, 33, Road::kWide8).splits == 6);
+  CHECK(plan_product(false, 200, 128, 65, Road::kWide8).splits == 3);
+}
+
 TEST_CASE("plan: sums of parts need room where there are parts") {
   const auto bytes = [](bool gated, int64_t m, int64_t row_tiles, int64_t depth_tiles, Road road) {
     return bytes_of_sums(plan_product(gated, m, row_tiles, depth_tiles, road), m, 16 * row_tiles);

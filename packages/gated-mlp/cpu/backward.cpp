@@ -61,14 +61,14 @@ struct Product {
   }
 };
 
-// Floats that the packed operands of a product take.
+// Floats that the packed operands of a product take, of any k up to this one: a call's last hidden
+// columns are fewer.
 struct Packed {
   int64_t a, b;
 };
 
 Packed packed_floats(int64_t m, int64_t n, int64_t k) {
-  return {smaller(round_up(m, kTileRows), kBlockRows) * k,
-          columns_at_once(n, k, 1, kPackedWeights) * k};
+  return {smaller(round_up(m, kTileRows), kBlockRows) * k, packed_columns(n, k, kPackedWeights)};
 }
 
 Packed room_for(const Packed& one, const Packed& other) {

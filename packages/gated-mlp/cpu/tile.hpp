@@ -62,6 +62,11 @@ constexpr int64_t columns_at_once(int64_t columns, int64_t k, int64_t matrices, 
   return smaller(wanted, all);
 }
 
+// Floats of columns_at_once of one matrix, at most, of any k up to this one.
+constexpr int64_t packed_columns(int64_t columns, int64_t k, int64_t bytes) {
+  return smaller(round_up(columns, kTileColumns) * k, larger(bytes / 4, kTileColumns * k));
+}
+
 // An item of work is one panel of weights against a group of row panels: the weights stay in L2.
 inline constexpr int64_t kGroup = 24;
 

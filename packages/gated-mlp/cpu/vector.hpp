@@ -160,9 +160,10 @@ inline void transpose(Floats (&rows)[kLanes]) {
 }
 
 // 2^x for x in [-126, 126]: the fraction by the Taylor series of e^(f ln 2), |f| <= 1/2, whose
-// first term left out is 5e-9; the integer part goes into the exponent.
+// first term left out is 5e-9, times the power of two of the integer part. A NaN stays one.
 inline Floats exp2(Floats x) {
-  constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  // 1.5 * 2^23: adding it rounds to an integer; and the exponent of 2^0
+  constexpr float kRounder = 12582912.0f + 127.0f;
   const Floats shifted = x + kRounder;
   const Floats f = x - (shifted - kRounder);
   Floats p = broadcast(1.52527338e-5f);
@@ -173,8 +174,7 @@ inline Floats exp2(Floats x) {
   p = p * f + 2.40226507e-1f;
   p = p * f + 6.93147181e-1f;
   p = p * f + 1.0f;
-  const Ints exponent = bits_as<Ints>(shifted) << 23;  // the low bits hold the integer part
-  return bits_as<Floats>(bits_as<Ints>(p) + exponent);
+  return p * bits_as<Floats>(bits_as<Ints>(shifted) << 23);  // the low bits: the integer part
 }
 
 inline Floats clamp(Floats x, float low, float high) {  // NaN passes through

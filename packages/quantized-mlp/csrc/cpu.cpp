@@ -301,7 +301,7 @@ struct Block {
         to[k / kTileDepth * kTileDepth + place.of[k % kTileDepth + i]] = values[i];
       }
     }
-    if (rounds_activations(call)) round_row<T>(to, x_floats(call));
+    if (rounds_activations(call)) round_row<T>(to, x_floats(call), kUnbounded);
     // What exceeds the tiles of gate's rows.
     float* const end = h + (token + 1) * h_floats(call);
     for (float* at = end - (h_floats(call) > 0 ? kTileDepth : 0); at < end; ++at) *at = 0;
@@ -332,7 +332,7 @@ struct Block {
   }
 
   void round_hidden(int64_t token) const {
-    round_row<T>(h + token * h_floats(call), h_floats(call));
+    round_row<T>(h + token * h_floats(call), h_floats(call), most_of_hidden<T>(mlp.gating));
   }
 
   void compute_y(int64_t row_tile) const {

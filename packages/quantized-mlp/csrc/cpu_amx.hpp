@@ -78,10 +78,10 @@ struct Tokens {
 
   // The 16 tokens of a panel, as FP8.
   template <class T>
-  void round(int64_t token) const {
+  void round(int64_t token, float most) const {
     for (int64_t i = 0; i < kAmxSide; ++i) {
       round_pairs<T>({at(token, 0) + 2 * i, 2 * kAmxSide, kAmxSide * kDepth, part_values()},
-                     operands);
+                     operands, most);
     }
   }
 
@@ -316,7 +316,7 @@ struct AmxBlock {
       const int64_t token = panel * kAmxSide;
       x.pack(token, static_cast<const T*>(call.x.data) + (first + token) * call.D,
              smaller(count - token, kAmxSide), call.D);
-      if (rounds_activations(call)) x.template round<T>(token);
+      if (rounds_activations(call)) x.template round<T>(token, kUnbounded);
       for (int64_t c = call.HR * kTileRows / 2; c < h.operands * kDepth / 2; ++c) {
         h.write(token, c, Floats{}, Floats{});
       }
@@ -333,8 +333,9 @@ struct AmxBlock {
       });
     });
     if (rounds_activations(call)) {
-      team.for_each_item(parts_of(count, kAmxSide),
-                         [&](int64_t panel) { h.template round<T>(panel * kAmxSide); });
+      team.for_each_item(parts_of(count, kAmxSide), [&](int64_t panel) {
+        h.template round<T>(panel * kAmxSide, most_of_hidden<T>(mlp.gating));
+      });
     }
     for_each_item(
         h.operands, parts_of(call.DR, 2), [&](int64_t item, int64_t token, int64_t tokens) {

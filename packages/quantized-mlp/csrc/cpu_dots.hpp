@@ -34,8 +34,9 @@ struct DotToken {
   }
 
   template <class T>
-  void round() const {
-    round_pairs<T>({reinterpret_cast<Bfloat16*>(data), 2, kDepth, operands * kDepth}, operands);
+  void round(float most) const {
+    round_pairs<T>({reinterpret_cast<Bfloat16*>(data), 2, kDepth, operands * kDepth}, operands,
+                   most);
   }
 
  private:
@@ -113,7 +114,7 @@ struct DotCall {
     for (int64_t k = 0; k < x.operands * kDepth; k += kLanes) {
       x.write(k, k < call.D ? load_up_to(from + k, call.D - k) : Floats{});
     }
-    if (rounds_activations(call)) x.template round<T>();
+    if (rounds_activations(call)) x.template round<T>(kUnbounded);
     for (int64_t k = mlp.hidden; k < h.operands * kDepth; k += kLanes) h.write(k, Floats{});
   }
 
@@ -154,7 +155,9 @@ void forward_by_dots(const ForwardArguments& call, const Mlp& mlp) {
   run_team(threads_for(worth_of(call, 1), items, call.threads), [&](Team& team) {
     team.for_each_item(1, [&](int64_t) { all.read(); });
     team.for_each_item(call.HR, [&](int64_t tile) { all.compute_hidden(tile); });
-    if (rounds_activations(call)) team.for_each_item(1, [&](int64_t) { h.template round<T>(); });
+    if (rounds_activations(call)) {
+      team.for_each_item(1, [&](int64_t) { h.template round<T>(most_of_hidden<T>(mlp.gating)); });
+    }
     team.for_each_item(call.DR, [&](int64_t tile) { all.compute_y(tile); });
   });
 }

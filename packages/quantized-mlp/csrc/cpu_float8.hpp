@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 
 #include "cpu_lines.hpp"
 #include "float8.h"
@@ -20,13 +21,21 @@ inline constexpr bool kIsFloat16 = false;
 template <>
 inline constexpr bool kIsFloat16<Float16> = true;
 
-// A block of up to 128 values, a multiple of 16, which T rounds first.
+// What is as large as it is; and what h is bounded by, where overflow is saturate.
+inline constexpr float kUnbounded = std::numeric_limits<float>::infinity();
 template <class T>
-void round_block(float* values, int64_t count) {
+float most_of_hidden(const gated_mlp::Gating& gating) {
+  const bool saturates = gating.greatest == gated_mlp::kLargestFloat16s;
+  return kIsFloat16<T> && saturates ? 65504.0f : kUnbounded;
+}
+
+// A block of up to 128 values, a multiple of 16, which are bounded by `most`, then rounded to T.
+template <class T>
+void round_block(float* values, int64_t count, float most) {
   alignas(64) T narrow[kFloat8Block];
   uint32_t largest = 0;
   for (int64_t i = 0; i < count; i += kLanes) {
-    store(narrow + i, load(values + i));
+    store(narrow + i, clamp(load(values + i), -most, most));
     store(values + i, load(narrow + i));
     for (int64_t j = i; j < i + kLanes; ++j) {
       largest = larger_finite(largest, bits_as<uint32_t>(values[j]));
@@ -45,9 +54,9 @@ void round_block(float* values, int64_t count) {
 
 // A row of them, block by block.
 template <class T>
-void round_row(float* values, int64_t count) {
+void round_row(float* values, int64_t count, float most) {
   for (int64_t i = 0; i < count; i += kFloat8Block) {
-    round_block<T>(values + i, std::min<int64_t>(count - i, kFloat8Block));
+    round_block<T>(values + i, std::min<int64_t>(count - i, kFloat8Block), most);
   }
 }
 
@@ -62,7 +71,7 @@ struct PairsOfToken {
 };
 
 template <class T>
-void round_pairs(const PairsOfToken& token, int64_t operands) {
+void round_pairs(const PairsOfToken& token, int64_t operands, float most) {
   constexpr int64_t kOperands = kFloat8Block / 32;
   const auto value = [](Bfloat16 from) { return bits_as<float>(uint32_t{from.bits} << 16); };
   for (int64_t from = 0; from < operands; from += kOperands) {
@@ -75,7 +84,7 @@ void round_pairs(const PairsOfToken& token, int64_t operands) {
       values[i] = value(*place(i));
       if (kIsFloat16<T>) values[i] += value(place(i)[token.to_rest]);
     }
-    round_block<T>(values, count);
+    round_block<T>(values, count, most);
     for (int64_t i = 0; i < count; ++i) {
       place(i)->bits = static_cast<uint16_t>(bits_as<uint32_t>(values[i]) >> 16);
       if (kIsFloat16<T>) place(i)[token.to_rest].bits = 0;

@@ -192,6 +192,7 @@ struct Case {
   bool residual = false;
   double gate_size = 2, up_size = 2, down_size = 1;
   bool float8_input = false;  ///< activations in FP8
+  bool saturates = false;     ///< overflow
 };
 
 Values random(std::size_t count, std::mt19937& engine) {
@@ -249,6 +250,7 @@ class Subject {
     if (c_.float8_input) {
       all.attributes.input_dtype = ops::ForwardAttributes::InputDtype::kFloat8E4m3fn;
     }
+    if (c_.saturates) all.attributes.overflow = ops::ForwardAttributes::Overflow::kSaturate;
     if (c_.biases) {
       all.gate_bias = gate_bias_.tensor();
       all.up_bias = up_bias_.tensor();
@@ -264,6 +266,7 @@ class Subject {
     const Array memory(check_.kernel().device(), DType::kUInt8, {bytes});
     const Tensor workspace = memory.tensor();
     op.run(call, {workspace.dl().data, memory.size()});
+    if (!memory.guards_hold()) check_.compare("workspace", memory, memory.values(), 0);
   }
 
   /// The same in what another call has left in a workspace of its own.
@@ -319,6 +322,7 @@ class Subject {
         const double of_sums =
             1.2 * g_terms * std::abs(factor) + std::abs(active) * (u_terms + std::abs(factor));
         hidden[j] = active * factor;
+        if (c_.saturates) hidden[j] = std::clamp(hidden[j], -65504.0, 65504.0);
         hidden_error[j] = kSums * of_sums;
         if (c_.float8_input) {
           weights_error[j] = more_sums * of_sums;
@@ -339,7 +343,7 @@ class Subject {
       }
       const double all_hidden = sum_of_magnitudes(hidden);
       for (std::size_t n = 0; n < d; ++n) {
-        const double* const weights = &down[n * h];
+        const double* const weights = down.data() + n * h;
         const Sums of_hidden = sums_of(hidden, weights);
         const Sums moved = sums_of(weights_error, weights);
         const double added_last =
@@ -484,6 +488,9 @@ void check_deep(Check& check) {
       c.h = 3000;
       c.gate = c.up = c.down = format;
       check_case(check, c, 11);
+      c.m = 30, c.d = 3072, c.h = 3200;  // of whole groups
+      c.up.zeros = !format.e4m3 && !format.zeros;
+      check_case(check, c, 12);
     }
   }
 }
@@ -844,7 +851,16 @@ void check_float8(Check& check, bool light) {
     run_case(c, static_cast<unsigned>(number));
   }
   check_workspace(check, deep);
+  deep.m = 40, deep.d = deep.h = 256;  // most of h beyond float16
+  deep.dtype = DType::kFloat16;
+  deep.saturates = true;
+  deep.up_size = std::exp2(18);
+  deep.down_size = std::exp2(-10);
+  run_case(deep, 84);
+  deep.saturates = false;
+  deep.up_size = 2, deep.down_size = 1;
   deep.m = 20, deep.d = 128, deep.h = 0;
+  deep.down.group = 128;  // of no columns there are none
   run_case(deep, 83);
   Case whole;
   whole.float8_input = true;

@@ -62,7 +62,8 @@ struct alignas(64) Rows {
   float q[kMostRows][kMostColumns];       // scaled, with log2(e)
   float scores[kMostRows][kKeys];         // then the powers
   float values[kMostRows][kMostColumns];  // the sums
-  float total[kMostRows];
+  float extra[kMostRows][kMostColumns];   // by how much they are too large: roundings do not add up
+  double total[kMostRows];
   float most[kMostRows];
   Span sees[kMostRows];
   int count = 0;
@@ -73,6 +74,7 @@ struct alignas(64) Rows {
     for (int d = 0; d < columns; d += kLanes) {
       store(&q[count][d], load(row + d) * (scale * kLog2E));
       store(&values[count][d], Floats{});
+      store(&extra[count][d], Floats{});
     }
     total[count] = 0;
     most[count] = -INFINITY;
@@ -140,23 +142,22 @@ inline void normalise(Rows& rows, int r, int64_t first, int keys) {
     store(&scores[j], power);
     total += power;
   }
-  rows.total[r] = rows.total[r] * shrink + sum_of(total);
+  rows.total[r] = rows.total[r] * double{shrink} + double{sum_of(total)};
   rows.most[r] = most;
   if (shrink == 1) return;
   for (int d = 0; d < rows.columns; d += kLanes) {
     store(&rows.values[r][d], load(&rows.values[r][d]) * shrink);
+    store(&rows.extra[r][d], load(&rows.extra[r][d]) * shrink);
   }
 }
 
-// Adds the values of `keys` keys to kRowsAtOnce rows.
+// Adds the values of `keys` keys to kRowsAtOnce rows: they are summed, then their sum is added with
+// what the last one lost (Kahan).
 template <class T, class Value>
 void add_values(Rows& rows, int row, int keys, const Value& value) {
   constexpr int kVectors = kColumns / kLanes;
   for (int d = 0; d < rows.columns; d += kColumns) {
-    Floats sums[kRowsAtOnce][kVectors];
-    for (int r = 0; r < kRowsAtOnce; ++r) {
-      for (int i = 0; i < kVectors; ++i) sums[r][i] = load(&rows.values[row + r][d + i * kLanes]);
-    }
+    Floats sums[kRowsAtOnce][kVectors] = {};
     for (int j = 0; j < keys; ++j) {
       const T* v = value[j] + d;
       for (int i = 0; i < kVectors; ++i) {
@@ -165,7 +166,15 @@ void add_values(Rows& rows, int row, int keys, const Value& value) {
       }
     }
     for (int r = 0; r < kRowsAtOnce; ++r) {
-      for (int i = 0; i < kVectors; ++i) store(&rows.values[row + r][d + i * kLanes], sums[r][i]);
+      for (int i = 0; i < kVectors; ++i) {
+        float* const value = &rows.values[row + r][d + i * kLanes];
+        float* const extra = &rows.extra[row + r][d + i * kLanes];
+        const Floats more = sums[r][i] - load(extra);
+        const Floats sum = load(value) + more;
+        const Floats lost = sum - load(value) - more;
+        store(extra, select(lost == lost, lost, Floats{}));  // of infinity it is a NaN
+        store(value, sum);
+      }
     }
   }
 }
@@ -183,6 +192,7 @@ void attend(Rows& rows, const T* k, const T* v, Span range, const KeyPlace& key_
     for (int d = 0; d < rows.columns; d += kLanes) {
       store(&rows.q[r][d], Floats{});
       store(&rows.values[r][d], Floats{});
+      store(&rows.extra[r][d], Floats{});
     }
   }
   for (int64_t first = range.first; first < range.end; first += kKeys) {

@@ -94,8 +94,8 @@ inline float scale_of(double scale, int64_t columns) {
 // What a query at `position` sees of `keys` keys.
 inline Span span_of(int64_t position, int64_t keys, int64_t left, int64_t right) {
   Span span{0, keys};
-  if (left >= 0) span.first = larger(0, position - left);
-  if (right >= 0) span.end = smaller(keys, position + right + 1);
+  if (left >= 0 && left < position) span.first = position - left;
+  if (right >= 0 && right < keys - position) span.end = larger(0, position + right + 1);
   return span;
 }
 

@@ -14,6 +14,7 @@ using attention::kLanes;
 using attention::kMostColumns;
 
 constexpr int64_t kBlock = 8;  // queries, or keys, whose gradients are summed at once
+constexpr int64_t kRun = 64;   // of what they are sums of; the sums of runs are added
 
 // Rows of one head: D elements each, `stride` apart.
 template <class T>
@@ -37,8 +38,8 @@ struct Pair {
   float scale;
 
   bool sees(int64_t query, int64_t key) const {
-    const int64_t position = query + keys - queries;
-    return (left < 0 || key >= position - left) && (right < 0 || key <= position + right);
+    const Span span = span_of(query + keys - queries, keys, left, right);
+    return key >= span.first && key < span.end;
   }
 };
 
@@ -58,6 +59,19 @@ void add(float* sums, const T* row, float factor, int columns) {
   for (int d = 0; d < columns; d += kLanes)
     attention::store(sums + d, attention::load(sums + d) + attention::load(row + d) * factor);
 }
+
+// Gradients of up to kBlock rows: a run's, and those of the runs before it.
+struct Sums {
+  alignas(64) float run[kBlock][kMostColumns] = {};
+  alignas(64) float all[kBlock][kMostColumns] = {};
+
+  void end_run(int columns) {
+    for (int64_t i = 0; i < kBlock; ++i) {
+      add(all[i], run[i], 1, columns);
+      for (int d = 0; d < columns; d += kLanes) attention::store(&run[i][d], Floats{});
+    }
+  }
+};
 
 template <class T>
 void give(T* to, const float* sums, float factor, int columns) {
@@ -82,15 +96,17 @@ Score score_of(const Pair<T>& pair, int64_t query, int64_t key) {
 // Of the queries [begin, end), at most kBlock.
 template <class T>
 void grad_queries(const Pair<T>& pair, int64_t begin, int64_t end, HeadRows<T> grad_q) {
-  alignas(64) float sums[kBlock][kMostColumns] = {};
+  Sums sums;
   for (int64_t key = 0; key < pair.keys; ++key) {
     for (int64_t i = begin; i < end; ++i) {
       const float gradient = score_of(pair, i, key).gradient;
-      if (gradient != 0) add(sums[i - begin], pair.k.row(key), gradient, pair.columns);
+      if (gradient != 0) add(sums.run[i - begin], pair.k.row(key), gradient, pair.columns);
     }
+    if (key % kRun == kRun - 1) sums.end_run(pair.columns);
   }
+  sums.end_run(pair.columns);
   for (int64_t i = begin; i < end; ++i) {
-    give(grad_q.row(i), sums[i - begin], pair.scale, pair.columns);
+    give(grad_q.row(i), sums.all[i - begin], pair.scale, pair.columns);
   }
 }
 
@@ -98,8 +114,8 @@ void grad_queries(const Pair<T>& pair, int64_t begin, int64_t end, HeadRows<T> g
 template <class T, class PairOf>
 void grad_keys(const PairOf& pair_of, int64_t group, int64_t begin, int64_t end, HeadRows<T> grad_k,
                HeadRows<T> grad_v) {
-  alignas(64) float of_k[kBlock][kMostColumns] = {};
-  alignas(64) float of_v[kBlock][kMostColumns] = {};
+  Sums of_k;
+  Sums of_v;
   Pair<T> pair = pair_of(0);
   for (int64_t h = 0; h < group; ++h) {
     pair = pair_of(h);
@@ -107,14 +123,17 @@ void grad_keys(const PairOf& pair_of, int64_t group, int64_t begin, int64_t end,
       for (int64_t key = begin; key < end; ++key) {
         const Score score = score_of(pair, i, key);
         if (score.power == 0) continue;
-        add(of_v[key - begin], pair.grad_out.row(i), score.power, pair.columns);
-        add(of_k[key - begin], pair.q.row(i), score.gradient, pair.columns);
+        add(of_v.run[key - begin], pair.grad_out.row(i), score.power, pair.columns);
+        add(of_k.run[key - begin], pair.q.row(i), score.gradient, pair.columns);
       }
+      if (i % kRun != kRun - 1 && i + 1 < pair.queries) continue;
+      of_v.end_run(pair.columns);
+      of_k.end_run(pair.columns);
     }
   }
   for (int64_t key = begin; key < end; ++key) {
-    give(grad_k.row(key), of_k[key - begin], pair.scale, pair.columns);
-    give(grad_v.row(key), of_v[key - begin], 1, pair.columns);
+    give(grad_k.row(key), of_k.all[key - begin], pair.scale, pair.columns);
+    give(grad_v.row(key), of_v.all[key - begin], 1, pair.columns);
   }
 }
 

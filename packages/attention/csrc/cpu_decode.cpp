@@ -89,7 +89,8 @@ struct Decode {
     int r = 0;
     for (int64_t i = b * tokens + begin; i < b * tokens + end; ++i) {
       for (int64_t h = first; h < last; ++h, ++r) {
-        const attention::Sums sums = {rows.values[r], rows.total[r], rows.most[r]};
+        const attention::Sums sums = {rows.values[r], static_cast<float>(rows.total[r]),
+                                      rows.most[r]};
         if (parts == 1) {
           give(i, h, sums);
         } else {

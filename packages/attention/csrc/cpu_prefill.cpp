@@ -53,8 +53,8 @@ struct Prefill {
       for (int64_t h = first; h < last; ++h, ++r) {
         auto* out = static_cast<T*>(call.out.data) + (i * heads.queries + h) * call.D;
         auto* lse = static_cast<float*>(call.lse.data);
-        attention::finish({rows.values[r], rows.total[r], rows.most[r]}, rows.columns, out,
-                          call.lse.present ? lse + h * call.T + i : nullptr);
+        attention::finish({rows.values[r], static_cast<float>(rows.total[r]), rows.most[r]},
+                          rows.columns, out, call.lse.present ? lse + h * call.T + i : nullptr);
       }
     }
   }

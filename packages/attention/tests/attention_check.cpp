@@ -371,6 +371,53 @@ class Checker {
     gradient("grad_v", grad_v, of_values);
   }
 
+  /// Sums of 20,000 numbers that are alike, of which a rounding does not cancel another, and a
+  /// window that ends beyond all integers. On a CPU, whose results are float32.
+  void long_sums() {
+    constexpr std::int64_t kMany = 20000;
+    const auto filled = [&](std::int64_t rows, std::int64_t heads, double value) {
+      Array array(device_, DType::kFloat32,
+                  heads == 0 ? std::vector<std::int64_t>{rows, 64}
+                             : std::vector<std::int64_t>{rows, heads, 64});
+      array.set(std::vector<double>(array.size(), value));
+      return array;
+    };
+    const Array zero = filled(kMany, 0, 0), tenth = filled(kMany, 0, 0.1), one = filled(1, 0, 0);
+    const Array many_starts = integers({0, kMany}), one_start = integers({0, 1});
+    const double value = tenth.values()[0];
+    Array out(device_, DType::kFloat32, {1, 1, 64});
+    prefill_.run({.q = one.tensor(),
+                  .k = zero.tensor(),
+                  .v = tenth.tensor(),
+                  .cu_seqlens_q = one_start.tensor(),
+                  .cu_seqlens_k = many_starts.tensor(),
+                  .out = out.tensor(),
+                  .attributes = {.window_right = INT64_MAX}});
+    compare("prefill", DType::kFloat32, out, std::vector<double>(64, value));
+
+    const Array grad_out = filled(kMany, 1, 0.1), many_out = filled(kMany, 1, 0);
+    Array lse(device_, DType::kFloat32, {1, kMany});
+    lse.set(std::vector<double>(kMany, 0.0));
+    Array grad_q(device_, DType::kFloat32, {kMany, 64});
+    Array grad_k(device_, DType::kFloat32, {1, 64});
+    Array grad_v(device_, DType::kFloat32, {1, 64});
+    const ops::Backward call = {.grad_out = grad_out.tensor(),
+                                .q = zero.tensor(),
+                                .k = one.tensor(),
+                                .v = one.tensor(),
+                                .out = many_out.tensor(),
+                                .lse = lse.tensor(),
+                                .cu_seqlens_q = many_starts.tensor(),
+                                .cu_seqlens_k = one_start.tensor(),
+                                .grad_q = grad_q.tensor(),
+                                .grad_k = grad_k.tensor(),
+                                .grad_v = grad_v.tensor(),
+                                .attributes = {.window_left = INT64_MAX}};
+    backward_.run(call, workspace_.reserve(backward_.workspace_bytes(call)));
+    check_.compare("grad_v float32", grad_v, std::vector<double>(64, kMany * value),
+                   gradient_bound_of(DType::kFloat32));
+  }
+
   /// out may be q: of one head, whose rows of q are compact.
   void in_place() {
     Array q(device_, DType::kBFloat16, {40, 64});
@@ -496,6 +543,7 @@ void check_all(Check& check, bool light) {
     // So many blocks of queries that each multiprocessor of a large GPU has several.
     checker.prefill(dtype, {16, 1, 128}, {0, 6500, 6900}, {0, 200, 263}, {}, 0, false);
   }
+  if (!checker.on_gpu()) checker.long_sums();
   checker.in_place();
 }
 

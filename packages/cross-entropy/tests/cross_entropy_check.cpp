@@ -181,6 +181,27 @@ class CrossEntropy {
   Array logits_, targets_, weights_;
 };
 
+/// Logits as large as float32 has, which are alike: each has a share of a quarter. On a CPU.
+void check_large(Check& check) {
+  const kiln::Device device = check.kernel().device();
+  if (device.kind != kiln::Device::Kind::kCpu) return;
+  for (const double size : {-3.4028234663852886e38, -3.1e38, 1e30}) {
+    Array logits(device, DType::kFloat32, {1, 4}), targets(device, DType::kInt64, {1});
+    Array ones(device, DType::kFloat32, {1}), loss(device, DType::kFloat32, {1});
+    logits.set(Values(4, size));
+    targets.set(Values{0});
+    ones.set(Values{1});
+    const Array grad(device, DType::kFloat32, {1, 4});
+    check.kernel().op<ops::ForwardBackward>().run({.logits = logits.tensor(),
+                                                   .targets = targets.tensor(),
+                                                   .grad_loss = ones.tensor(),
+                                                   .loss = loss.tensor(),
+                                                   .grad_logits = grad.tensor()});
+    check.compare("loss float32", loss, Values{std::log(4.0)}, kFloat32Bound);
+    check.compare("gradient float32", grad, Values{-0.75, 0.25, 0.25, 0.25}, kFloat32Bound);
+  }
+}
+
 void check_refusals(Check& check) {
   const kiln::Device device = check.kernel().device();
   const Array memory(device, DType::kFloat32, {4, 16});
@@ -217,6 +238,7 @@ int main(int argc, char** argv) {
             }
           }
         }
+        check_large(check);
         check_refusals(check);
       });
 }

@@ -76,7 +76,7 @@ void forward_row(const ForwardArguments& call, int64_t m) {
 }
 
 template <class T>
-void backward_row(const BackwardArguments& call, int64_t m, float* weight_sums) {
+void backward_row(const BackwardArguments& call, int64_t m, double* weight_sums) {
   const T* grad_y = row<const T>(call.grad_y, m);
   const T* h = row<const T>(call.h, m);
   const auto* weight = static_cast<const T*>(call.weight.data);
@@ -94,7 +94,7 @@ void backward_row(const BackwardArguments& call, int64_t m, float* weight_sums) 
   for (int64_t d = 0; d < call.D; ++d) {
     const double value = load(h[d]);
     const double grad = load(grad_y[d]);
-    if (weight_sums != nullptr) weight_sums[d] += static_cast<float>(grad * value * scale);
+    if (weight_sums != nullptr) weight_sums[d] += grad * value * scale;
     store(&grad_h[d],
           static_cast<float>(scale * (grad * double{offset + load(weight[d])} - value * pull)));
   }
@@ -102,11 +102,13 @@ void backward_row(const BackwardArguments& call, int64_t m, float* weight_sums) 
 
 template <class T>
 void backward_rows(const BackwardArguments& call) {
-  auto* sums = call.grad_weight.present ? static_cast<float*>(call.workspace) : nullptr;
+  auto* sums = call.grad_weight.present ? static_cast<double*>(call.workspace) : nullptr;
   for (int64_t d = 0; sums != nullptr && d < call.D; ++d) sums[d] = 0;
   for (int64_t m = 0; m < call.M; ++m) backward_row<T>(call, m, sums);
   auto* grad_weight = static_cast<T*>(call.grad_weight.data);
-  for (int64_t d = 0; sums != nullptr && d < call.D; ++d) store(&grad_weight[d], sums[d]);
+  for (int64_t d = 0; sums != nullptr && d < call.D; ++d) {
+    store(&grad_weight[d], static_cast<float>(sums[d]));
+  }
 }
 
 // Calls `function` with a null pointer of the element type; the schema allows these three.
@@ -136,7 +138,7 @@ int32_t forward(const ForwardArguments& call, kiln_error*) {
 }
 
 size_t backward_workspace_bytes(const BackwardArguments& call) {
-  return call.grad_weight.present ? static_cast<size_t>(call.D) * sizeof(float) : 0;
+  return call.grad_weight.present ? static_cast<size_t>(call.D) * sizeof(double) : 0;
 }
 
 int32_t backward(const BackwardArguments& call, kiln_error* error) {

@@ -185,6 +185,31 @@ void check_refusals(Check& check) {
   forward(check, {.x = at(0), .weight = w, .y = at(8)});  // columns of one matrix, side by side
 }
 
+/// A sum over 40,000 rows of what is alike, of which no rounding cancels another. On a CPU: a GPU
+/// adds parts in float32.
+void check_long_sums(Check& check) {
+  if (check.kernel().device().kind != kiln::Device::Kind::kCpu) return;
+  constexpr std::int64_t kRows = 40000;
+  const kiln::Device device = check.kernel().device();
+  const auto filled = [&](double value) {
+    Array array(device, DType::kFloat32, {kRows, 2});
+    array.set(Values(array.size(), value));
+    return array;
+  };
+  const Array grad_y = filled(0.1), h = filled(1), grad_h(device, DType::kFloat32, {kRows, 2});
+  Array weight(device, DType::kFloat32, {2}), grad_weight(device, DType::kFloat32, {2});
+  weight.set(Values{1, 1});
+  backward(check, {.grad_y = grad_y.tensor(),
+                   .h = h.tensor(),
+                   .weight = weight.tensor(),
+                   .grad_h = grad_h.tensor(),
+                   .grad_weight = grad_weight.tensor(),
+                   .attributes = {.eps = kEps}});
+  const double scale = 1 / std::sqrt(1 + kEps);
+  check.compare("grad_weight float32", grad_weight, Values(2, kRows * grad_y.values()[0] * scale),
+                kSumsBound);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -213,6 +238,7 @@ int main(int argc, char** argv) {
       }
       check_case(check, {dtype, light ? 30 : 4500, 264, true, true});
     }
+    check_long_sums(check);
     check_refusals(check);
   });
 }

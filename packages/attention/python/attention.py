@@ -51,10 +51,13 @@ def by_pytorch(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: 
 
 def _sequences(q: Tensor, k: Tensor, v: Tensor, starts_q: Tensor, starts_k: Tensor,
                *window: Any) -> tuple[Tensor, Tensor]:
+    """Rows after the last sequence are zeros, and lse -inf."""
     of_q, of_k = starts_q.tolist(), starts_k.tolist()
     results = [by_pytorch(q[a:b], k[c:d], v[c:d], *window) for a, b, c, d in zip(of_q, of_q[1:], of_k, of_k[1:])]
-    return torch.cat([out for out, _ in results] or [q]), torch.cat([lse for _, lse in results] or [q.new_empty(
-        q.shape[1], 0, dtype=torch.float32)], 1)
+    outs, lses = [out for out, _ in results] or [q[:0]], [lse for _, lse in results]
+    rest = q.shape[0] - sum(out.shape[0] for out in outs)
+    return (torch.cat([*outs, q.new_zeros(rest, *q.shape[1:])]),
+            torch.cat([*lses, q.new_full((q.shape[1], rest), -math.inf, dtype=torch.float32)], 1))
 
 
 def _pages(q: Tensor, k_pages: Tensor, v_pages: Tensor, block_table: Tensor, lengths: Tensor,
@@ -74,7 +77,8 @@ def _pages(q: Tensor, k_pages: Tensor, v_pages: Tensor, block_table: Tensor, len
 
 def _rows(tensor: Tensor) -> Tensor:
     """[T, H, D] -> [T, H D], a view where heads lie side by side."""
-    return tensor.reshape(tensor.shape[0], tensor.shape[1] * tensor.shape[2])
+    rows = tensor.reshape(tensor.shape[0], tensor.shape[1] * tensor.shape[2])
+    return rows if rows.stride(1) == 1 else rows.contiguous()
 
 
 class _Prefill(layer.Differentiable):
@@ -93,14 +97,21 @@ class _Prefill(layer.Differentiable):
     def like(self, inputs: layer.Tensors) -> list[Tensor]:
         return _results(inputs[0])
 
+    def memory(self, tensor: Tensor) -> Tensor:
+        """For a gradient of it: compact, whatever the strides of q, k and v are."""
+        return tensor.new_empty(tensor.shape)
+
     def keep(self, inputs: layer.Tensors, outputs: Sequence[Tensor]) -> list[Optional[Tensor]]:
         return [*inputs[:3], *outputs, *inputs[3:]]
+
+    def backward_like(self, grads: layer.Tensors, kept: layer.Tensors, wanted: Sequence[bool]) -> layer.Tensors:
+        return [self.memory(t) if want else None for t, want in zip(kept, wanted)]
 
     def backward(self, grads: layer.Tensors, kept: layer.Tensors, wanted: Sequence[bool],
                  key: str) -> list[Optional[Tensor]]:
         q, k, v, out, lse, starts_q, starts_k = kept
         grad_out = torch.zeros_like(out) if grads[0] is None else grads[0].contiguous()
-        found = [t.new_empty(t.shape) for t in (q, k, v)]
+        found = [self.memory(t) for t in (q, k, v)]
         layer.source_of(key).call(q.device, "backward", {
             "grad_out": grad_out, "q": _rows(q), "k": _rows(k), "v": _rows(v), "out": out, "lse": lse,
             "cu_seqlens_q": starts_q, "cu_seqlens_k": starts_k,
@@ -114,7 +125,22 @@ class _Prefill(layer.Differentiable):
                             attributes.get("window_left", -1), attributes.get("window_right", -1))]
 
 
-_prefill = _Prefill()
+class _Ragged(_Prefill):
+    """Of starts that a caller has given. The rows after the last sequence, which no kernel writes and whose number the
+    host does not know, are zeros, and lse -inf: who multiplies by them, as a later layer's gradient does, reads no
+    memory of others."""
+
+    name = "attention_ragged"
+
+    def like(self, inputs: layer.Tensors) -> list[Tensor]:
+        out, lse = super().like(inputs)
+        return [out.zero_(), lse.fill_(-math.inf)]
+
+    def memory(self, tensor: Tensor) -> Tensor:
+        return tensor.new_zeros(tensor.shape)
+
+
+_prefill, _ragged = _Prefill(), _Ragged()
 
 
 def _results(q: Tensor) -> list[Tensor]:
@@ -157,7 +183,7 @@ class Attention(layer.Layer):
     """softmax(scale q k^T) v. The last query of a sequence stands at its last key.
 
     causal: a query sees no key after its own. window: no more than that many keys, its own and those before it, which
-    needs causal. scale: default 1 / sqrt(D). A query that sees no key gets zeros, and lse -inf. `options` are those of
+    needs causal. scale: not 0; default 1 / sqrt(D). A query that sees no key gets zeros, and lse -inf. `options` are those of
     kiln.get_kernel.
     """
 
@@ -166,6 +192,8 @@ class Attention(layer.Layer):
         if window is not None and (not causal or window < 1):
             raise InvalidCall(f"attention: window is {window} with causal={causal}; expected 1 or more keys, with "
                               "causal=True")
+        if scale == 0:  # which the kernels take for the default
+            raise InvalidCall(f"attention: scale is {scale}; expected another number, or None for 1 / sqrt(D)")
         super().__init__(PACKAGE, version, {
             "scale": 0.0 if scale is None else float(scale), "window_left": -1 if window is None else window - 1,
             "window_right": 0 if causal else -1}, options)
@@ -179,18 +207,20 @@ class Attention(layer.Layer):
     def forward(self, q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Optional[Tensor] = None,
                 cu_seqlens_k: Optional[Tensor] = None, *, with_lse: bool = False) -> Result:
         """out, as q; with_lse: and lse [HQ, all tokens of q], float32: log of the sum of the powers of a query's
-        scores. cu_seqlens: where each sequence starts in q and in k and v, and where the last one ends, int32."""
+        scores. cu_seqlens: where each sequence starts in q and in k and v, and where the last one ends, int32. Of rows
+        after that out is zeros and lse -inf, and their gradients are zeros."""
         if (cu_seqlens_q is None) != (cu_seqlens_k is None):
             raise InvalidCall("attention: cu_seqlens_q or cu_seqlens_k is missing; expected both, or none of them")
         if k.shape != v.shape or k.shape[-1] != q.shape[-1] or cu_seqlens_q is None and k.shape[:-3] != q.shape[:-3]:
             batches = f", and the leading extents of q, {list(q.shape[:-3])}" if cu_seqlens_q is None else ""
             raise InvalidCall(f"attention: k is {layer.words_of(k)}, v is {layer.words_of(v)}; expected k and v of one "
                               f"shape, whose heads are of {q.shape[-1]} as those of q{batches}")
+        call: _Prefill = _ragged
         if cu_seqlens_q is None:
-            cu_seqlens_q, cu_seqlens_k = _starts(q), _starts(k)
+            call, cu_seqlens_q, cu_seqlens_k = _prefill, _starts(q), _starts(k)
         inputs = (*(_tokens(t) for t in (q, k, v)), cu_seqlens_q, cu_seqlens_k)
         out, lse = (_sequences(*inputs, *self.attributes.values()) if self.is_pytorchs(q, k, v)
-                    else _prefill(inputs, self._key))
+                    else call(inputs, self._key))
         return (out.reshape(q.shape), lse) if with_lse else out.reshape(q.shape)
 
     def decode(self, q: Tensor, k_pages: Tensor, v_pages: Tensor, block_table: Tensor, lengths: Tensor, *,

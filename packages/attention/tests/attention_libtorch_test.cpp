@@ -73,6 +73,21 @@ void check_gradients(kiln::torch::Attention& attention) {
                of(by_torch(heads[0], heads[1], heads[2])));
 }
 
+void check_rows_of_no_sequence(kiln::torch::Attention& attention) {
+  at::globalContext().setDeterministicAlgorithms(true, true);  // memory without numbers has NaN
+  const torch::Tensor fused = torch::randn({20, 8, 32}, torch::requires_grad());
+  const auto heads = fused.split_with_sizes({4, 2, 2}, 1);
+  const torch::Tensor all = starts({0, 12});
+  const torch::Tensor out = attention->forward(heads[0], heads[1], heads[2], all, all);
+  const torch::Tensor found = torch::autograd::grad({out.sum()}, {fused})[0];
+  at::globalContext().setDeterministicAlgorithms(false, false);
+  for (const torch::Tensor& rows : {out, found}) {
+    if (rows.slice(0, 12).eq(0).all().item<bool>()) continue;
+    std::printf("FAILED: a row that belongs to no sequence is not zero\n");
+    ++failed;
+  }
+}
+
 void check_refusals(kiln::torch::Attention& attention) {
   const torch::Tensor q = torch::randn({1, 2, 32}, torch::requires_grad());
   const torch::Tensor pages = torch::zeros({1, 16, 2, 32});
@@ -160,6 +175,7 @@ int main() {
   check_prefill(attention);
   check_pages(attention);
   check_gradients(attention);
+  check_rows_of_no_sequence(attention);
   check_refusals(attention);
   check_strides(attention);
   check_other_shapes(attention);

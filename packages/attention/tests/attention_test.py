@@ -6,6 +6,7 @@
                                               or "cuda"
 """
 
+import contextlib
 import copy
 import pathlib
 import pickle
@@ -52,6 +53,16 @@ def pages_of(attention, lengths, page_rows=16, dtype=DTYPES[0]):
     return pages, table.to(DEVICE, torch.int32), rows
 
 
+@contextlib.contextmanager
+def torch_fills_with_nan():
+    """Memory without numbers has NaN, where PyTorch is 2.2 or later."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 class Following(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), named=None):
         return function(*args, **(named or {}))
@@ -92,6 +103,28 @@ class Attention(TorchCase):
             with self.subTest(options=options):
                 attention = kiln.torch.Attention(**options)
                 self.assert_as_pytorch(lambda: attention(q, k, v, starts_q, starts_k, with_lse=True), "prefill")
+
+    def test_rows_that_belong_to_no_sequence(self):
+        starts = integers(0, 5, 20)
+        for dtype in DTYPES:
+            attention = kiln.torch.Attention(causal=True)
+            fused = normal(33, HQ + 2 * HK, D, dtype=dtype).requires_grad_()
+            q, k, v = fused.split([HQ, HK, HK], 1)
+
+            def results():
+                out, lse = attention(q, k, v, starts, starts, with_lse=True)
+                return out, lse, torch.autograd.grad((out.float() * normal(33, HQ, D, seed=6).float()).sum(), fused)[0]
+
+            with self.subTest(dtype=dtype), torch_fills_with_nan():
+                self.assert_as_pytorch(results, "prefill", "backward")
+                out, lse, gradient = results()
+                self.assertEqual((out[20:].abs().max().item(), gradient[20:].abs().max().item()), (0, 0))
+                self.assertTrue(torch.equal(lse[:, 20:], torch.full_like(lse[:, 20:], -torch.inf)))
+
+    def test_heads_whose_numbers_lie_apart(self):
+        attention = kiln.torch.Attention(causal=True)
+        q, k, v = (t[..., ::2] for t in normal(9, HQ + 2 * HK, 2 * D).split([HQ, HK, HK], 1))
+        self.assert_close(attention(q, k, v), attention(q.contiguous(), k.contiguous(), v.contiguous()))
 
     def test_pages(self):
         for dtype in DTYPES:
@@ -210,6 +243,20 @@ class Attention(TorchCase):
             self.assert_close(one, other)
         self.assertIn("attention_backward", graphs[-1])  # the package's own
 
+    @unittest.skipUnless(kiln.torch.HAS_OPERATORS, "torch.library.custom_op came with PyTorch 2.4")
+    def test_compiled_gradients_of_heads_before_tokens(self):
+        """A compiler takes a gradient to lie as the operator says: what follows here views it."""
+        attention = kiln.torch.Attention(causal=True)
+
+        def heads_first(q, k, v):
+            return attention(*(t.view(t.shape[0], 9, D).transpose(0, 1) for t in (q, k, v)))
+
+        inputs = [normal(heads, 9 * D, seed=seed).requires_grad_() for seed, heads in enumerate((HQ, HK, HK))]
+        compiled = torch.compile(heads_first, fullgraph=True, backend="aot_eager")
+        found, expected = (torch.autograd.grad(call(*inputs).sum(), inputs) for call in (compiled, heads_first))
+        for one, other in zip(found, expected):
+            self.assert_close(one, other)
+
     def test_a_gradient_of_decode_is_refused(self):
         attention = kiln.torch.Attention(causal=True)
         pages, table, _ = pages_of(attention, [20])
@@ -233,6 +280,7 @@ class Attention(TorchCase):
         pages, slots = [torch.zeros(3, 16, HK, D, dtype=q.dtype, device=DEVICE) for _ in range(2)], integers(*range(9))
         for call, error, words in (
                 (lambda: kiln.torch.Attention(window=4), kiln.InvalidCall, "window is 4 with causal=False"),
+                (lambda: kiln.torch.Attention(scale=0.0), kiln.InvalidCall, "scale is 0.0"),
                 (lambda: kiln.torch.Attention(windows=4), TypeError, "Attention has no option 'windows'"),
                 (lambda: attention(q, k, v, integers(0, 9)), kiln.InvalidCall, "cu_seqlens_q or cu_seqlens_k is miss"),
                 (lambda: attention(q[:, :3], k, v), kiln.Error, "q has 3 heads, k and v have 2|HQ a multiple of HK"),

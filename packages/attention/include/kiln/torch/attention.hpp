@@ -52,7 +52,8 @@ inline ::torch::Tensor attention_rows(const ::torch::Tensor& tensor) {
   return rows.stride(1) == 1 ? rows : rows.contiguous();
 }
 
-/// q [T, HQ, D], k and v [S, HK, D], the starts -> out.
+/// q [T, HQ, D], k and v [S, HK, D], the starts -> out. `ragged`: a caller gave the starts, and the
+/// rows after the last sequence, which no kernel writes, are zeros, their gradients too.
 class AttentionFunction : public ::torch::autograd::Function<AttentionFunction> {
  public:
   using Context = ::torch::autograd::AutogradContext;
@@ -61,9 +62,9 @@ class AttentionFunction : public ::torch::autograd::Function<AttentionFunction> 
   static ::torch::Tensor forward(Context* context, const ::torch::Tensor& q,
                                  const ::torch::Tensor& k, const ::torch::Tensor& v,
                                  const ::torch::Tensor& starts_q, const ::torch::Tensor& starts_k,
-                                 const c10::intrusive_ptr<AttentionSource>& source) {
+                                 bool ragged, const c10::intrusive_ptr<AttentionSource>& source) {
     const ::torch::Tensor rows[] = {attention_rows(q), attention_rows(k), attention_rows(v)};
-    const ::torch::Tensor out = ::torch::empty(q.sizes(), q.options().requires_grad(false));
+    const ::torch::Tensor out = memory(q.sizes(), q, ragged);
     const ::torch::Tensor lse =
         ::torch::empty({q.size(1), q.size(0)}, out.options().dtype(::torch::kFloat32));
     source->run<ops::attention::Prefill>(q, {.q = view(rows[0]),
@@ -78,6 +79,7 @@ class AttentionFunction : public ::torch::autograd::Function<AttentionFunction> 
                                                             .window_right = source->right()}});
     context->save_for_backward({q, k, v, out, lse, starts_q, starts_k});
     context->saved_data["source"] = c10::IValue::make_capsule(source);
+    context->saved_data["ragged"] = ragged;
     return out;
   }
 
@@ -89,10 +91,9 @@ class AttentionFunction : public ::torch::autograd::Function<AttentionFunction> 
     const ::torch::Tensor grad_out = grads[0].contiguous();
     const ::torch::Tensor rows[] = {attention_rows(saved[0]), attention_rows(saved[1]),
                                     attention_rows(saved[2])};
+    const bool ragged = context->saved_data["ragged"].toBool();
     ::torch::Tensor found[3];
-    for (int i = 0; i < 3; ++i) {
-      found[i] = ::torch::empty(rows[i].sizes(), rows[i].options().requires_grad(false));
-    }
+    for (int i = 0; i < 3; ++i) found[i] = memory(rows[i].sizes(), rows[i], ragged);
     source.run<ops::attention::Backward>(saved[0],
                                          {.grad_out = view(grad_out),
                                           .q = view(rows[0]),
@@ -113,7 +114,14 @@ class AttentionFunction : public ::torch::autograd::Function<AttentionFunction> 
             found[2].view(saved[2].sizes()),
             {},
             {},
+            {},
             {}};
+  }
+
+ private:
+  static ::torch::Tensor memory(c10::IntArrayRef sizes, const ::torch::Tensor& like, bool ragged) {
+    const auto options = like.options().requires_grad(false);
+    return ragged ? ::torch::zeros(sizes, options) : ::torch::empty(sizes, options);
   }
 };
 
@@ -131,7 +139,7 @@ class AttentionImpl : public ::torch::nn::Module {
   }
 
   /// Sequences of one length, or none of the two starts; with starts, int32 {0, …, T}, sequences
-  /// one after the other: q [T, HQ, D].
+  /// one after the other: q [T, HQ, D]. Rows after the last sequence give zeros.
   ::torch::Tensor forward(const ::torch::Tensor& q, const ::torch::Tensor& k,
                           const ::torch::Tensor& v, const ::torch::Tensor& cu_seqlens_q = {},
                           const ::torch::Tensor& cu_seqlens_k = {}) {
@@ -146,7 +154,7 @@ class AttentionImpl : public ::torch::nn::Module {
     return detail::AttentionFunction::apply(tokens_of(q), tokens_of(k), tokens_of(v),
                                             cu_seqlens_q.defined() ? cu_seqlens_q : starts_of(q),
                                             cu_seqlens_k.defined() ? cu_seqlens_k : starts_of(k),
-                                            source_)
+                                            cu_seqlens_q.defined(), source_)
         .reshape(q.sizes());
   }
 

@@ -11,9 +11,10 @@ namespace {
 
 int failed = 0;
 
-void expect_close(const char* what, const torch::Tensor& found, const torch::Tensor& expected) {
+void expect_close(const char* what, const torch::Tensor& found, const torch::Tensor& expected,
+                  double bound = 1e-5) {
   const double error = ((found - expected).norm() / expected.norm()).item<double>();
-  if (error < 1e-5) return;
+  if (error < bound) return;
   std::printf("FAILED: %s differs by %.1e\n", what, error);
   ++failed;
 }
@@ -52,11 +53,28 @@ void check(bool with_residual) {
   }
 }
 
+/// A weight in another dtype than x, as mixed precision has it: computed in x's, its gradient in
+/// its own.
+void check_another_dtype() {
+  kiln::torch::RmsNorm norm(kiln::torch::RmsNormOptions(40));
+  const torch::Tensor x = torch::randn({3, 40}).to(torch::kBFloat16);
+  const torch::Tensor y = norm->forward(x);
+  const torch::Tensor wide = x.to(torch::kFloat32);
+  expect_close("y in bfloat16", y, wide * torch::rsqrt(wide.square().mean(-1, true) + 1e-6), 1e-2);
+  y.sum().backward();
+  if (y.scalar_type() == torch::kBFloat16 && norm->weight.grad().scalar_type() == torch::kFloat32) {
+    return;
+  }
+  std::puts("FAILED: y or the weight's gradient has another dtype than x or the weight");
+  ++failed;
+}
+
 }  // namespace
 
 int main() {
   check(false);
   check(true);
+  check_another_dtype();
   if (failed == 0) std::puts("kiln::torch::RmsNorm agrees with LibTorch");
   return failed == 0 ? 0 : 1;
 }

@@ -7,9 +7,10 @@
 //   torch::Tensor y = norm->forward(x);                // x: [..., 768]
 //   auto [z, h] = norm->forward(x, residual);          // h = x + residual, rounded; z of h
 //
-// bfloat16, float16 and float32; kiln/torch.hpp says what memory and which stream it takes. The
-// kernel for a device is found at the first call there (get_kernel). Throws kiln::Error; a second
-// derivative throws too. Threads: as torch::nn::Linear.
+// bfloat16, float16 and float32; a weight in another dtype is converted to that of x, as in Python.
+// kiln/torch.hpp says what memory and which stream it takes. The kernel for a device is found at
+// the first call there (get_kernel). Throws kiln::Error; a second derivative throws too. Threads:
+// as torch::nn::Linear.
 #pragma once
 
 #include <cstdint>
@@ -121,7 +122,8 @@ class RmsNormImpl : public ::torch::nn::Module {
   }
   detail::RmsNormFunction::Tensors run(const ::torch::Tensor& x,
                                        const c10::optional<::torch::Tensor>& residual) {
-    return detail::RmsNormFunction::apply(rows_of(x), weight, residual, source_);
+    return detail::RmsNormFunction::apply(rows_of(x), weight.to(x.scalar_type()), residual,
+                                          source_);
   }
 
   c10::intrusive_ptr<detail::RmsNormSource> source_;

@@ -76,15 +76,18 @@ class Sampling(layer.Layer):
         super().__init__(PACKAGE, version, {}, options)
         self.defaults = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
 
-    @torch.compiler.disable
-    @torch.no_grad()
     def forward(self, logits: Tensor, seeds: Tensor, positions: Tensor, *, temperature: Union[Tensor, float, None] = None,
                 top_k: Union[Tensor, int, None] = None, top_p: Union[Tensor, float, None] = None,
                 min_p: Union[Tensor, float, None] = None, out: Optional[Tensor] = None) -> Tensor:
         """out: int64 or int32 [...], where the tokens go in place of a new int64 tensor."""
+        sample = _uncompiled() if _HAS_COMPILER and torch.compiler.is_compiling() else Sampling._sample
+        return sample(self, logits, seeds, positions, out, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+
+    @torch.no_grad()
+    def _sample(self, logits: Tensor, seeds: Tensor, positions: Tensor, out: Optional[Tensor],
+                **given: Union[Tensor, float, None]) -> Tensor:
         rows = logits.shape[:-1]
         tensors = {"seeds": seeds, "positions": positions}
-        given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
         for name, value in given.items():
             value = self.defaults[name] if value is None else value
             if not isinstance(value, Tensor):
@@ -96,11 +99,13 @@ class Sampling(layer.Layer):
             if tensor.shape != rows or tensor.dtype not in wanted or name == "out" and not tensor.is_contiguous():
                 raise InvalidCall(f"sampling: {name} is {layer.words_of(tensor)}; expected {str(wanted[0])[6:]} "
                                   f"{list(rows)}")
+        if logits.shape[-1] == 0:
+            return tokens.fill_(-1)
         matrix = logits.detach().reshape(-1, logits.shape[-1])
         if matrix.stride(-1) != 1:
             matrix = matrix.contiguous()
         call = {name: tensor.contiguous().reshape(-1) for name, tensor in tensors.items()}
-        if matrix.shape[-1] > 0 and self.is_pytorchs(logits, *call.values()):
+        if self.is_pytorchs(logits, *call.values()):
             return tokens.copy_(_by_pytorch(matrix, **call).reshape(rows))
         layer.source_of(self._key).call(logits.device, "sample",
                                         {"logits": matrix, **call, "tokens": tokens.reshape(-1)})
@@ -108,3 +113,18 @@ class Sampling(layer.Layer):
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value}" for name, value in self.defaults.items()) + f", {super().extra_repr()}"
+
+
+_HAS_COMPILER = hasattr(getattr(torch, "compiler", None), "is_compiling")
+_without_compiler: list[Any] = []
+
+
+def _uncompiled() -> Any:
+    """Sampling._sample behind torch.compiler.disable, which imports the whole compiler: once one is there."""
+    if not _without_compiler:
+        _without_compiler.append(torch.compiler.disable(Sampling._sample))
+    return _without_compiler[0]
+
+
+if _HAS_COMPILER:
+    _uncompiled._torchdynamo_disable = True  # type: ignore[attr-defined]  # the graph breaks here, once a call

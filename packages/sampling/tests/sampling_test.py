@@ -6,9 +6,11 @@
                                             "cuda"
 """
 
+import contextlib
 import copy
 import pathlib
 import pickle
+import subprocess
 import sys
 import unittest
 
@@ -41,6 +43,40 @@ class Sampling(TorchCase):
                     self.assertEqual(found[1:3].tolist(), [-1, -1])
                     # A sum in fp32 may fall on the other side of a limit.
                     self.assertLessEqual((found != expected).sum().item(), 1)
+
+    def test_seeds_and_positions_of_any_sign(self):
+        sampler, logits = kiln.torch.Sampling(), normal(ROWS, V)
+        for given in ((numbers(ROWS), -numbers(ROWS, start=1)), (-numbers(ROWS, start=1 << 40), numbers(ROWS)),
+                      (numbers(ROWS), -numbers(ROWS, start=1 << 40))):
+            found = sampler(logits, *given)
+            with kiln.torch.disabled():
+                self.assertLessEqual((found != sampler(logits, *given)).sum().item(), 1)
+
+    def test_no_logits(self):
+        sampler = kiln.torch.Sampling()
+        for shape in ((3,), (2, 3), ()):
+            for out in (None, torch.zeros(shape, dtype=torch.int32, device=DEVICE)):
+                for around in (contextlib.nullcontext(), kiln.torch.disabled()):
+                    with around:
+                        found = sampler(normal(*shape, 0), numbers(*shape), numbers(*shape), out=out)
+                    self.assertEqual(found.tolist(), torch.full(shape, -1).tolist())
+
+    def test_a_compiler_is_not_loaded_and_breaks_its_graph(self):
+        script = ("import sys, torch; had = 'torch._dynamo' in sys.modules; import kiln.torch; kiln.torch.Sampling; "
+                  "sys.exit('torch._dynamo' in sys.modules and not had)")
+        subprocess.run([sys.executable, "-c", script], check=True)
+        if not hasattr(torch, "compile"):
+            return
+        graphs, sampler = [], kiln.torch.Sampling()
+
+        def keep(graph, _):
+            graphs.append([node.name for node in graph.graph.nodes if node.op.startswith("call")])
+            return graph.forward
+
+        given = normal(3, V), numbers(3), numbers(3)
+        compiled = torch.compile(lambda logits, *more: sampler(logits * 2, *more) + 1, backend=keep)
+        self.assertTrue(torch.equal(compiled(*given), sampler(given[0] * 2, *given[1:]) + 1))
+        self.assertEqual([len(names) for names in graphs], [1, 1])
 
     def test_each_row_has_parameters_of_its_own(self):
         logits = normal(4, V)

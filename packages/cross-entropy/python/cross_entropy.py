@@ -44,11 +44,24 @@ class _CrossEntropy(layer.Differentiable):
 
     def by_pytorch(self, kept: layer.Tensors, attributes: Mapping[str, Any]) -> list[Tensor]:
         logits, targets = kept[0].float(), kept[1].long()
+        classes, smoothing = logits.shape[-1], attributes["label_smoothing"]
+        ignored = targets == attributes["ignore_index"]
+        known = (targets >= 0) & (targets < classes)
+        # An ignored row's gradient is zero, whatever its logits are: 0 times the gradient of NaN would not be.
+        logits = torch.where(ignored[:, None], 0.0, logits)
         lse = torch.logsumexp(logits, -1)
-        loss = torch.nn.functional.cross_entropy(logits, targets, ignore_index=attributes["ignore_index"],
-                                                 label_smoothing=attributes["label_smoothing"], reduction="none")
-        squares = torch.where(targets == attributes["ignore_index"], 0.0, lse.square())
-        return [loss + attributes["z_loss"] * squares if attributes["z_loss"] else loss, lse]
+        if classes == 0:
+            loss = logits.sum(-1)  # zeros with a gradient
+        else:
+            of_classes = torch.log_softmax(logits, -1)
+            loss = (smoothing - 1) * of_classes.gather(-1, torch.where(known, targets, 0)[:, None])[:, 0]
+            if smoothing:
+                loss = loss - smoothing * of_classes.mean(-1)
+        if attributes["z_loss"]:
+            loss = loss + attributes["z_loss"] * lse.square()
+        # What is no class makes its row NaN, its gradient too.
+        loss = loss * torch.ones_like(loss).masked_fill(~(known | ignored), torch.nan)
+        return [torch.where(ignored, 0.0, loss), lse]
 
 
 class _InPlace(_CrossEntropy):
@@ -65,6 +78,11 @@ class _InPlace(_CrossEntropy):
         # Whoever else kept the logits for a gradient, a second backward too, is told by PyTorch that they changed.
         layer.source_of(key).call(logits.device, "backward", tensors)
         return [logits.detach()]
+
+
+def _rows(logits: Tensor) -> Tensor:
+    """[..., V] -> [M, V]; M of no classes is no quotient."""
+    return logits.reshape(logits.shape[:-1].numel(), logits.shape[-1])
 
 
 _cross_entropy, _in_place = _CrossEntropy(), _InPlace()
@@ -97,7 +115,7 @@ class CrossEntropy(layer.Layer):
                               f"{list(logits.shape[:-1])}")
         if self.is_pytorchs(logits, targets):
             return self.reference(logits, targets)
-        rows = logits.reshape(-1, logits.shape[-1])
+        rows = _rows(logits)
         if rows.stride(-1) != 1:
             rows = rows.contiguous()
         apart = not self.in_place or not _CAN_BE_IN_PLACE or layer.goes_by_operators()
@@ -107,7 +125,7 @@ class CrossEntropy(layer.Layer):
 
     def reference(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The same by PyTorch's operators; what the layer computes while disabled."""
-        kept = (logits.reshape(-1, logits.shape[-1]), targets.reshape(-1), None)
+        kept = (_rows(logits), targets.reshape(-1), None)
         return self._reduced(_cross_entropy.by_pytorch(kept, self.attributes)[0], targets)
 
     def _reduced(self, loss: Tensor, targets: Tensor) -> Tensor:

@@ -6,6 +6,7 @@
                                                  or "cuda"
 """
 
+import contextlib
 import copy
 import pathlib
 import pickle
@@ -83,6 +84,37 @@ class CrossEntropy(TorchCase):
         loss = kiln.torch.CrossEntropy()
         self.assert_close([loss(wide[:, V:], targets_of(5))], [loss(wide[:, V:].contiguous(), targets_of(5))])
         self.assertEqual(kiln.torch.CrossEntropy(reduction="none")(logits_of(0), targets_of(0)).shape, (0,))
+
+    def test_no_classes(self):
+        for options in ({}, {"z_loss": 1e-2}, {"label_smoothing": 0.1}):
+            loss = kiln.torch.CrossEntropy(reduction="none", **options)
+            for around in (contextlib.nullcontext(), kiln.torch.disabled()):
+                logits = torch.zeros(2, 2, 0, device=DEVICE, requires_grad=True)
+                targets = torch.tensor([[0, -100], [5, -100]], device=DEVICE)
+                with around:
+                    found = loss(logits, targets)
+                    found.sum().backward()
+                self.assertEqual(found[:, 1].tolist(), [0, 0])
+                self.assertTrue(found[:, 0].isnan().all())
+                self.assertEqual(logits.grad.shape, logits.shape)
+
+    def test_targets_that_are_no_class_and_rows_that_are_ignored(self):
+        for options in ({}, {"z_loss": 1e-2}, {"label_smoothing": 0.1}, {"ignore_index": 0}):
+            ignored = options.get("ignore_index", -100)
+            targets = torch.tensor([V, -1, 7, *4 * [ignored], 3], device=DEVICE)
+            logits = logits_of(8)
+            for row, value in ((3, torch.nan), (4, torch.inf), (5, -torch.inf)):
+                logits[row, 2] = value
+            logits[6] = -torch.inf
+            loss = kiln.torch.CrossEntropy(reduction="none", **options)
+            found = results(loss, logits, targets)
+            with kiln.torch.disabled():
+                expected = results(loss, logits, targets)
+            for one, other in zip(found, expected):
+                with self.subTest(options=options):
+                    self.assertTrue(other[:2].isnan().all())
+                    self.assertEqual(other[3:7].abs().max().item(), 0)
+                    self.assertTrue(torch.allclose(one, other, rtol=1e-4, atol=1e-6, equal_nan=True))
 
     def test_a_second_derivative_is_pytorchs(self):
         def second(function):

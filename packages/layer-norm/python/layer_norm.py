@@ -56,7 +56,8 @@ class _LayerNorm(layer.Differentiable):
 
     def by_pytorch(self, kept: layer.Tensors, attributes: Mapping[str, Any]) -> list[Tensor]:
         h, weight, bias = kept
-        return [nn.functional.layer_norm(h, h.shape[-1:], weight, bias, attributes["eps"]), h.view_as(h)]
+        y = nn.functional.layer_norm(h, h.shape[-1:], weight, bias, attributes["eps"])
+        return [y.to(h.dtype), h.view_as(h)]  # torch.autocast gives float32
 
 
 _layer_norm = _LayerNorm()

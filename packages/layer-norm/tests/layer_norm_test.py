@@ -122,6 +122,14 @@ class LayerNorm(TorchCase):
             found = torch.func.vmap(norm)(x)
         self.assert_close([found], [norm(x)])
 
+    def test_autocast_leaves_the_dtype_of_x(self):
+        for dtype in (torch.bfloat16, torch.float16):
+            norm, x, residual = layer_of(), normal(5, D, dtype=dtype), normal(5, D, dtype=dtype, seed=1)
+            with torch.autocast(DEVICE, torch.bfloat16):
+                found = [norm(x), *norm(x, residual)]
+                with kiln.torch.disabled():
+                    self.assert_close([norm(x), *norm(x, residual)], found, dtype)
+
     def test_copies(self):
         norm, x = layer_of(eps=1e-3), normal(5, D)
         for other in (copy.deepcopy(norm), pickle.loads(pickle.dumps(norm))):

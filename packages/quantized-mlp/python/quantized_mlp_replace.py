@@ -14,6 +14,8 @@ a FallbackWarning says why.
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import warnings
 from typing import Any, Iterator, NamedTuple, Optional, Union
 
@@ -32,7 +34,9 @@ _BUFFERS = ("qweight", "qzeros", "scales", "g_idx", "weight_packed", "weight_sca
 _DTYPES = (torch.bfloat16, torch.float16)
 _CLOSE = 3e-2  # relative L2 of a forward against Kiln's: roundings of weights and of h, no more
 _CLOSE_FLOAT8 = 8e-2  # and, of a module that does so, of x and h to FP8, which Kiln leaves as they are
+_SAME = 1e-2  # of a forward in training against itself in evaluation
 _FEW_ROWS = (0.1, 1.0, 10.0, 100.0)  # the scales of the rows that a forward is tried on
+_LARGE = 128.0  # what gate and up reach in further rows
 _FLOAT8 = getattr(torch, "float8_e4m3fn", None)
 
 
@@ -269,9 +273,20 @@ def _count(linear: nn.Module) -> tuple[int, int]:
     return len(linear._parameters), len(linear._buffers)
 
 
+def _why_not_as_packed(changed: str, seen: tuple[_Seen, ...]) -> str:
+    name = changed or _first_changed(seen)
+    if name != "":
+        return f"{name} has changed since replace(); call restore() and replace() again"
+    if torch.is_grad_enabled():
+        name = next((each.name for each in seen if each.tensor is not None and each.tensor.requires_grad), "")
+        if name != "":
+            return f"{name} requires a gradient, and what was packed has none. Call it under torch.no_grad()"
+    return ""
+
+
 # torch.compile breaks the graph here, once a call, and asks at each: torch.compiler.disable, which imports the whole
 # compiler, sets this mark.
-_first_changed._torchdynamo_disable = True
+_why_not_as_packed._torchdynamo_disable = True
 
 
 class _Place:
@@ -281,8 +296,9 @@ class _Place:
     changed = ""  # in a copy: which of what _bind() takes as it finds it was another when it was made
 
     def __init__(self, name: str, module: nn.Module, names: tuple[str, ...], request: tuple[Any, ...],
-                 tensors: tuple[Optional[Tensor], ...], width: int, what: str, original: between.Original) -> None:
-        self.original = original
+                 tensors: tuple[Optional[Tensor], ...], width: int, what: str, original: between.Original,
+                 only_in_evaluation: bool) -> None:
+        self.original, self.only_in_evaluation = original, only_in_evaluation
         self.name, self.names, self.request, self.tensors, self.what = name, names, request, tensors, what
         self.linears = tuple(module._modules[each] for each in names)
         self.width = width
@@ -306,18 +322,24 @@ class _Place:
         vars(self).update(state)
         self._bind()
 
-    def why_not(self, module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> str:
+    def why_not(self, module: nn.Module, args: tuple[Any, ...], named: dict[str, Any],
+                residual: Optional[Tensor]) -> str:
         """Why the module's own forward must run."""
         why = between.on_every_module()
         if why != "":
             return why
         if len(args) != 1 or named or not isinstance(args[0], Tensor):
             return "it is called with something else than its input"
-        if torch.is_autocast_enabled() or args[0].dtype not in _DTYPES:
-            return f"x is {args[0].dtype} or torch.autocast is on; quantized-mlp takes bfloat16 and float16"
         x, packed = args[0], self.tensors[0]
+        if layer.autocast_dtype(packed.device.type) is not None or x.dtype not in _DTYPES:
+            return f"x is {x.dtype} or torch.autocast is on; quantized-mlp takes bfloat16 and float16"
         if x.device != packed.device or x.dim() == 0 or x.shape[-1] != self.width:
             return f"x is {layer.words_of(x)}; expected rows of {self.width} on {packed.device}"
+        if residual is not None and (residual.shape != x.shape or residual.dtype != x.dtype
+                                     or residual.device != x.device):
+            return f"residual is {layer.words_of(residual)}; expected one like x, {layer.words_of(x)}"
+        if self.only_in_evaluation and module.training:
+            return "in training its forward is another"
         why = self.original.why_not(module)
         if why != "":
             return why
@@ -329,29 +351,32 @@ class _Place:
                 return f"{name} {why}"
             if _count(linear) != count:
                 return f"{name} has other parameters or buffers than when it was packed"
-        name = self.changed or _first_changed(self.seen)
-        if name != "":
-            return f"{name} has changed since replace(); call restore() and replace() again"
-        if any(bias is not None and bias.dtype != args[0].dtype for bias in self.tensors[9:12]):
-            return f"x is {args[0].dtype} and a bias is not"
-        return layer.why_pytorch(args[0])
+        why = _why_not_as_packed(self.changed, self.seen)
+        if why != "":
+            return why
+        if any(bias is not None and bias.dtype != x.dtype for bias in self.tensors[9:12]):
+            return f"x is {x.dtype} and a bias is not"
+        return layer.why_pytorch(x, residual)
 
 
 class ReplacedQuantizedMlp(layer.Replaced):
     _kiln: Optional[_Place] = None
 
-    def forward(self, *args: Any, **named: Any) -> Any:
+    def forward(self, *args: Any, residual: Optional[Tensor] = None, **named: Any) -> Any:
+        """The original's, and with a residual, of x's shape and dtype, the sum of both."""
         place = self._kiln
         if place is not None and layer.enabled():
-            why = place.why_not(self, args, named)
+            why = place.why_not(self, args, named, residual)
             if why == "":
-                return _call(place.tensors, args[0], place.key)
+                return _call(place.tensors, args[0], place.key, residual)
             layer.tell(place.told, place.name, why)
-        return super().forward(*args, **named)
+        y = super().forward(*args, **named)
+        return y if residual is None else residual + y
 
 
-def _call(tensors: tuple[Optional[Tensor], ...], x: Tensor, key: str) -> Tensor:
-    return own.quantized_mlp((x.contiguous().reshape(-1, x.shape[-1]), *tensors, None), key)[0].reshape(x.shape)
+def _call(tensors: tuple[Optional[Tensor], ...], x: Tensor, key: str, residual: Optional[Tensor] = None) -> Tensor:
+    rows = [None if t is None else t.contiguous().reshape(-1, x.shape[-1]) for t in (x, residual)]
+    return own.quantized_mlp((rows[0], *tensors, rows[1]), key)[0].reshape(x.shape)
 
 
 def _activation_of(original: between.Original) -> Optional[str]:
@@ -361,12 +386,56 @@ def _activation_of(original: between.Original) -> Optional[str]:
         return "silu"
     if original.act_learns():
         return None
-    x = torch.linspace(-8, 8, 257)
+    x = torch.linspace(-512, 512, 16385)  # clamps too, at 10 or 100
     try:
         values = act(x)
     except Exception:  # noqa: BLE001  whatever a stranger's function throws
         return None
     return next((name for name, gate in own.GATES.items() if torch.allclose(gate(x), values, atol=1e-6)), None)
+
+
+@contextlib.contextmanager
+def _as_it_is(module: nn.Module, device: torch.device) -> Iterator[None]:
+    """Neither the modes nor the random numbers of the program change."""
+    modes = [(part, part.training) for part in module.modules()]
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        try:
+            yield
+        finally:
+            for part, training in modes:
+                part.training = training
+
+
+def _set_mode(module: nn.Module, training: bool) -> None:
+    """By the flags: a train() of its own may do more than that."""
+    for part in module.modules():
+        part.training = training
+
+
+def _with_large_rows(linears: list[nn.Module], biases: list[Optional[Tensor]], x: Tensor) -> Tensor:
+    """x [4, D] and rows of it that are scaled so that gate and up reach _LARGE, by which a clamp shows. None where a
+    linear takes no values that large: what it rounds to FP8 by a scale of its own ends at what it was made for."""
+
+    def product(place: int, rows: Tensor) -> Tensor:
+        y = linears[place](rows)
+        return y if biases[place] is None else y - biases[place]
+
+    def takes(place: int, rows: Tensor, factor: float) -> bool:
+        y, meant = product(place, rows * factor).float(), product(place, rows).float() * factor
+        return bool((y - meant).norm() <= _CLOSE_FLOAT8 * meant.norm())
+
+    try:
+        of_x = [product(place, x) for place in (0, 1)]
+        hidden = (of_x[0].float() * of_x[1].float()).to(x.dtype)
+        result = [x]
+        for product_of_x, rows in zip(of_x, (slice(0, 2), slice(2, 4))):
+            some, most = x[rows], float(product_of_x[rows].float().abs().max())
+            factor = _LARGE / most if most > 0 else 0.0
+            if factor > 1 and takes(0, some, factor) and takes(1, some, factor) and takes(2, hidden[rows], factor**2):
+                result.append(some * factor)
+        return torch.cat(result)
+    except Exception:  # noqa: BLE001  linears that are not called alone
+        return x
 
 
 def _layouts(found: list[Codes]) -> Iterator[tuple[str, ...]]:
@@ -380,6 +449,8 @@ def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[
          options: dict[str, Any]) -> Union[_Place, str]:
     if "forward" in vars(module):
         return "it has a forward of its own, that would no longer run"
+    if "residual" in inspect.signature(type(module).forward).parameters:
+        return "its forward takes residual"
     idle = [child for key, child in module.named_children() if key not in names and key not in _ACTIVATIONS]
     if idle:
         return f"it holds a {type(idle[0]).__name__} beside its linears"
@@ -415,16 +486,24 @@ def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[
     scales = torch.tensor([1.0] if is_float8 else _FEW_ROWS)[:, None]
     x = (torch.randn(4, gate.columns, generator=torch.Generator().manual_seed(0)) * scales).to(
         device, like.dtype if like.dtype in _DTYPES else torch.bfloat16)
-    for each, codes in zip(names, found):
-        linear = module._modules[each]  # _in_files has compared the weights of those of compressed-tensors
-        if is_float8 and _forward_of_tool(linear) is None and not _means_float8(linear, codes, x.dtype):
-            return f"{each} gives something else than its codes and scales mean"
+    linears, in_training = [module._modules[each] for each in names], None
     try:
-        expected = module(x).float()
+        with _as_it_is(module, device):
+            _set_mode(module, False)
+            for each, linear, codes in zip(names, linears, found):
+                # _in_files has compared the weights of those of compressed-tensors
+                if is_float8 and _forward_of_tool(linear) is None and not _means_float8(linear, codes, x.dtype):
+                    return f"{each} gives something else than its codes and scales mean"
+            x = _with_large_rows(linears, [each.bias for each in found], x)
+            expected = module(x).float()
+            _set_mode(module, True)
+            with contextlib.suppress(Exception):  # what a stranger's forward throws in training
+                in_training = module(x).float()
     finally:
         written = held.put_back()
     if written != "":
         return f"its forward writes {written}, which would no longer be written"
+    only_in_evaluation = in_training is None or not layer.agree(in_training, expected, _SAME)
     trials = []  # a zero of 8 bits that is one less is hardly another weight: the layout that is closest counts
     for layouts in _layouts(found):
         packed = [_packed(kernel, codes, layout) for codes, layout in zip(found, layouts)]
@@ -437,8 +516,9 @@ def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[
         return "its forward gives something else than its codes mean"
     _, layout, tensors = min(trials, key=lambda trial: trial[0])
     codes = "float8_e4m3fn" if is_float8 else f"int{gate.bits} of {layout}"
-    what = f"{own.PACKAGE}@{request[1]} {kernel.variant}, {activation}, {codes}"
-    return _Place(name, module, names, request, tensors, gate.columns, what, original)
+    note = ", in evaluation: in training its forward is another" if only_in_evaluation else ""
+    what = f"{own.PACKAGE}@{request[1]} {kernel.variant}, {activation}, {codes}{note}"
+    return _Place(name, module, names, request, tensors, gate.columns, what, original, only_in_evaluation)
 
 
 def replace(model: nn.Module, *, version: int = 0, overflow: str = "infinity", batch_invariant: bool = False,

@@ -381,6 +381,11 @@ class Mlp(torch.nn.Module):
         return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
 
 
+class Biased(Gptq):
+    def forward(self, x):
+        return super().forward(x) + self.bias
+
+
 def copies(model):
     """A copy, a copy of it and, where what is in the model allows that, one that was saved."""
     once = copy.deepcopy(model)
@@ -509,6 +514,10 @@ class Replace(TorchCase):
         def raising(mlp):
             mlp.__class__ = type("Raising", (Mlp,), {"forward": lambda self, x: {}[x.shape]})
 
+        def clamped_act(mlp):
+            del mlp.act_fn
+            mlp.act_fn = lambda g: F.silu(g.clamp(max=10))
+
         def float8(mlp):
             mlp.gate_proj = torch.nn.Module()
             mlp.gate_proj.weight = torch.nn.Parameter(torch.zeros(H, D).to(torch.float8_e5m2), requires_grad=False)
@@ -534,6 +543,7 @@ class Replace(TorchCase):
         for change, words in ((noting, "its forward writes last"),
                               (reordered, "up_proj has columns in an order of their own"),
                               (three_bits, "gate_proj has "), (other_activation, "its activation is none of silu"),
+                              (clamped_act, "its activation is none of silu"),
                               (other_forward, "its forward gives something else"),
                               (clamped, "its forward gives something else"), (scaled, "a tensor beside its linears, scale"),
                               (raising, "a trial of it failed: KeyError"), (float8, "gate_proj has weights in torch.float8_e5m2"),
@@ -550,6 +560,140 @@ class Replace(TorchCase):
                 self.assertIn(words, told[0])
                 self.assertIs(type(mlp), kind)
                 self.assertFalse(hasattr(mlp, "last"))
+
+    def test_clamped_gates(self):
+        """A clamp that usual values do not reach; where a linear rounds x by a scale that it has, larger ones say
+        nothing, and it is swapped by the usual ones alone."""
+
+        class Clamped(Mlp):
+            def forward(self, x):
+                gate, up = self.gate_proj(x), self.up_proj(x)
+                return self.down_proj(F.silu(gate.clamp(max=10)) * up.clamp(-10, 10))
+
+        class Up(Mlp):
+            def forward(self, x):
+                return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x).clamp(-60, 60))
+
+        class Weak(Float8Rows):  # gates of a hundredth
+            def __init__(self, rows, columns, seed):
+                super().__init__(rows, columns, seed)
+                self.meant *= 0.01 if rows == H else 1
+                self.weight_scale.data = self.weight_scale * (0.01 if rows == H else 1)
+
+        class WeakGptq(Gptq):
+            def fill(self, bits, group):
+                factor = 0.01 if self.codes.shape[0] == H else 1
+                self.scale, self.meant = self.scale * factor, self.meant * factor
+                super().fill(bits, group)
+
+        class Static(Float8Rows):
+            def forward(self, x):
+                codes = (x.float() * 64).clamp(-448, 448).to(torch.float8_e4m3fn)
+                return F.linear(codes.float() / 64, self.meant).to(x.dtype)
+
+        class Plain(Float8):
+            def forward(self, x):
+                return F.linear(x.float(), self.meant).to(x.dtype)
+
+        for form in (Clamped, Up):
+            for kind in (Float8, Float8Rows, Weak, Plain, Gptq, WeakGptq):
+                with self.subTest(form=form.__name__, kind=kind.__name__), torch.no_grad():
+                    report, _ = self.replaced(form(kind))
+                    self.assertEqual(report.swapped, ())
+                    self.assertIn("its forward gives something else", report.kept[0].what)
+        for kind in (Weak, Plain, Static, WeakGptq):
+            with self.subTest(kind=kind.__name__), torch.no_grad():
+                self.assertEqual(len(self.replaced(Mlp(kind))[0].swapped), 1)
+
+    def test_dropout_in_training(self):
+        class Dropping(Mlp):
+            def forward(self, x):
+                return self.down_proj(F.dropout(self.act_fn(self.gate_proj(x)) * self.up_proj(x), 0.5, self.training))
+
+        class Raising(Mlp):
+            def forward(self, x):
+                assert not self.training
+                return super().forward(x)
+
+        x = normal(3, D, dtype=torch.bfloat16)
+        for form in (Dropping, Raising):
+            for training in (False, True):
+                with self.subTest(form=form.__name__, training=training), torch.no_grad():
+                    mlp = form(Gptq).train(training)
+                    torch.manual_seed(4)
+                    state = torch.random.get_rng_state()
+                    report, _ = self.replaced(mlp)
+                    self.assertTrue(torch.equal(torch.random.get_rng_state(), state))
+                    self.assertEqual({part.training for part in mlp.modules()}, {training})
+                    self.assertIn("in evaluation: in training its forward is another", report.swapped[0].what)
+                    mlp.eval()
+                    with self.computes("forward"):
+                        found = mlp(x)
+                    mlp.train()
+                    for made in (mlp, copy.deepcopy(mlp)):
+                        with self.assertWarnsRegex(kiln.torch.FallbackWarning, "in training its forward is another"):
+                            if form is Raising:
+                                with self.assertRaises(AssertionError):
+                                    made(x)
+                            else:
+                                self.assertFalse(torch.equal(made(x), found))
+        mlp = Mlp(Gptq)
+        self.assertNotIn("evaluation", self.replaced(mlp)[0].swapped[0].what)
+        with self.computes("forward"):
+            mlp.train()(x)
+
+    def test_a_tensor_of_a_linear_that_learns(self):
+        for name in ("bias", "scales"):
+            mlp = Mlp(Gptq)
+            for part in SHAPES:
+                linear = getattr(mlp, f"{part}_proj")
+                if name == "bias":
+                    linear.bias = torch.nn.Parameter(torch.ones(SHAPES[part][0], dtype=torch.bfloat16, device=DEVICE))
+                    linear.__class__ = Biased
+                elif part == "down":
+                    linear.scales = torch.nn.Parameter(linear._buffers.pop("scales"))
+            with self.subTest(name=name):
+                report, _ = self.replaced(mlp)
+                self.assertEqual(len(report.swapped), 1, str(report))
+                x = normal(3, D, dtype=torch.bfloat16)
+                with torch.no_grad(), self.computes("forward"):
+                    found = mlp(x)
+                with self.assertWarnsRegex(kiln.torch.FallbackWarning, f"{name} requires a gradient"):
+                    y = mlp(x)
+                self.assert_close([y.detach()], [found], torch.bfloat16)
+                if name == "bias":
+                    y.sum().backward()
+                    self.assertIsNotNone(mlp.gate_proj.bias.grad)
+                mlp.requires_grad_(False)
+                with self.computes("forward"):
+                    self.assertTrue(torch.equal(mlp(x), found))
+
+    def test_autocast_is_asked_of_the_device(self):
+        mlp, x = Mlp(Gptq), normal(3, D, dtype=torch.bfloat16)
+        self.assertEqual(len(self.replaced(mlp)[0].swapped), 1)
+        with torch.no_grad():
+            found = mlp(x)
+            with torch.autocast("cuda" if DEVICE == "cpu" else "cpu", torch.bfloat16), self.computes("forward"):
+                self.assertTrue(torch.equal(mlp(x), found))
+            with torch.autocast(DEVICE, torch.bfloat16), self.assertWarnsRegex(
+                    kiln.torch.FallbackWarning, "torch.autocast is on"):
+                mlp(x)
+
+    def test_residual(self):
+        mlp, x = Mlp(Gptq), normal(2, 3, D, dtype=torch.bfloat16)
+        residual = normal(2, 3, D, dtype=torch.bfloat16, seed=1)
+        self.assertEqual(len(self.replaced(mlp)[0].swapped), 1)
+        weights = {name: getattr(mlp, f"{name}_proj").meant for name in SHAPES}
+        with self.computes("forward"):
+            self.assert_close([mlp(x, residual=residual)], [expected(x, weights, residual)], torch.bfloat16)
+        given = [t.clone().requires_grad_() for t in (x, residual)]
+        mlp(given[0], residual=given[1]).sum().backward()
+        self.assertTrue(torch.equal(given[1].grad, torch.ones_like(x)))
+        with kiln.torch.disabled():
+            self.assert_close([mlp(x, residual=residual)], [mlp(x) + residual], torch.bfloat16)
+        for other in (residual.float(), residual[:1]):
+            with self.assertWarnsRegex(kiln.torch.FallbackWarning, "residual is"):
+                self.assertEqual(mlp(x, residual=other).dtype, torch.promote_types(x.dtype, other.dtype))
 
     def test_what_changes_later(self):
         def other_weights(mlp):

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds the variants of all packages, then those of geglu-mlp again: the second run must find nothing to do.
 # With KILN_WHOLE_MATRIX=ON it is every variant of geglu-mlp; swiglu-mlp has the same device code but for its gates:
-# here only one toolkit compiles it, where it is published all of them. Else it is one variant of each kind: of geglu-mlp
+# here only one toolkit compiles it, where it is published all of them, and PTX. Else it is one variant of each kind,
+# all of which the whole matrix has, too, so that both may use one folder: of geglu-mlp
 # every level of a CPU, PTX, and the GPU with kernels of its own, which has the portable ones, too; of rms-norm, whose
 # kernels compile in seconds, another GPU and PTX for both architectures; of swiglu-mlp one CPU and PTX; of
 # quantized-mlp one GPU and two CPUs, whose kernels differ; of packages in Triton, whose kernels take minutes, the CPU's.
@@ -11,7 +12,7 @@ cd "$(dirname "$0")/../.."
 build() {
   "$KILN_BIN/kiln" build --toolchains "$KILN_TOOLCHAINS" --out "$KILN_KERNELS" "$@"
 }
-geglu=() swiglu=(--only 'cu13.5-*,cpu-*') quantized=(--only 'cu13.5-*,cpu-*') norm=() others=()
+geglu=() swiglu=(--only 'cu13.5-*,cpu-*,cu11.8-compute_80-x86_64') quantized=(--only 'cu13.5-*,cpu-*') norm=() others=()
 if [ "$KILN_WHOLE_MATRIX" != ON ]; then
   swiglu=(--only 'cu11.8-compute_80-x86_64,cpu-x86-64-v3')
   norm=(--only 'cu13.5-sm_80-x86_64,cu11.8-compute_80-*,cpu-*')

@@ -12,6 +12,7 @@ if [ "${4:-}" != inside ]; then
 fi
 bin=$1 published=$2 prefix=$3
 fail() { echo "kernels: $*" >&2; exit 1; }
+whole=${KILN_WHOLE_MATRIX:-}
 unset "${!KILN_@}"
 work=$(mktemp -d)
 chmod 0755 "$work"
@@ -66,7 +67,10 @@ said = kiln.resolve('geglu-mlp', version=1, device='cpu')
 assert '$work/environment/share/kiln/registry' in str(said), said"
 
 # A variant wheel has what its generation of GPUs takes, PTX and CPU variants, under the same signed metadata; no other's.
-for generation in sm80=8.0=rms-norm=sm_80 sm90=9.0=geglu-mlp=sm_90a sm120=12.0=geglu-mlp=compute_80; do
+# Machine code for SM 12.0 is in the whole matrix alone.
+of_sm120=compute_80
+[ "$whole" != ON ] || of_sm120=sm_120
+for generation in sm80=8.0=rms-norm=sm_80 sm90=9.0=geglu-mlp=sm_90a sm120=12.0=geglu-mlp=$of_sm120; do
   IFS='=' read -r label sm package variant <<<"$generation"
   wheel=$(echo out/kiln_kernels-*-any-"$label".whl)
   [ "$(stat -c %s "$wheel")" -lt "$(stat -c %s out/kiln_kernels-*-any.whl)" ] || fail "$wheel is no smaller than all"

@@ -415,6 +415,24 @@ def is_replaced(module: Any) -> bool:
     return getattr(module, "_kiln", None) is not None and hasattr(module, "kiln_restore")
 
 
+def set_mode(module: nn.Module, training: bool) -> None:
+    """By the flags: a train() of its own may do more than that."""
+    for part in module.modules():
+        part.training = training
+
+
+@contextlib.contextmanager
+def as_it_is(module: nn.Module, device: torch.device) -> Iterator[None]:
+    """While a replace() tries a forward: neither the modes nor the random numbers of the program change."""
+    modes = [(part, part.training) for part in module.modules()]
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        try:
+            yield
+        finally:
+            for part, training in modes:
+                part.training = training
+
+
 def agree(found: Tensor, expected: Tensor, close: float) -> bool:
     """Whether each row of both is the same but for roundings: `close` as relative L2. A row beyond the dtype's range is
     so in both; of one at least that is not, something must be left to compare."""

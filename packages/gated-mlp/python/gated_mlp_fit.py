@@ -131,7 +131,7 @@ def fit(module: nn.Module, members: Sequence[Member], names: Optional[tuple[str,
     found.input_name = parameters[0]
     held = between.Held(module, found.original)
     try:
-        with _as_it_is(module, found.linears):
+        with _with_weights(module, found.linears):
             why = _why_not_forward(module, found, members)
     finally:
         written = held.put_back()
@@ -148,7 +148,7 @@ def fit(module: nn.Module, members: Sequence[Member], names: Optional[tuple[str,
 
 def _why_not_forward(module: nn.Module, found: Fit, members: Sequence[Member]) -> str:
     """By trials. Sets package, version and attributes, and whether it fits in evaluation alone."""
-    _set_mode(module, False)
+    layer.set_mode(module, False)
     chosen = _activation_of(module, found, members)
     if chosen is None:
         return _other_activation(members)
@@ -156,7 +156,7 @@ def _why_not_forward(module: nn.Module, found: Fit, members: Sequence[Member]) -
     found.package, found.version, found.attributes = member.package, member.version, activation.attributes
     why = _compare(module, found, member)
     if why == "":
-        _set_mode(module, True)
+        layer.set_mode(module, True)
         found.only_in_evaluation = _compare(module, found, member) != ""
     return why
 
@@ -212,21 +212,13 @@ def _why_not_alone(module: nn.Module, found: Fit, members: Sequence[Member]) -> 
     return ""
 
 
-def _set_mode(module: nn.Module, training: bool) -> None:
-    """By the flags: a train() of its own may do more than that."""
-    for part in module.modules():
-        part.training = training
-
-
 @contextlib.contextmanager
-def _as_it_is(module: nn.Module, linears: Sequence[str]) -> Iterator[None]:
-    """Neither the modes nor the random numbers of the program change; no gradient is recorded. Weights that are zero,
-    as trainings begin with, have other values meanwhile: by them every forward would be the same."""
-    modes = [(part, part.training) for part in module.modules()]
+def _with_weights(module: nn.Module, linears: Sequence[str]) -> Iterator[None]:
+    """The module stays as it is, and no gradient is recorded. Weights that are zero, as trainings begin with, have other
+    values meanwhile: by them every forward would be the same."""
     held = [module._modules[name]._parameters for name in linears]
     zeros = [(parameters, parameters["weight"]) for parameters in held if not parameters["weight"].any()]
-    device = next(module.parameters()).device
-    with torch.no_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with torch.no_grad(), layer.as_it_is(module, next(module.parameters()).device):
         try:
             for parameters, weight in zeros:
                 values = torch.randn(weight.shape, generator=torch.Generator().manual_seed(2)) / weight.shape[1] ** 0.5
@@ -235,8 +227,6 @@ def _as_it_is(module: nn.Module, linears: Sequence[str]) -> Iterator[None]:
         finally:
             for parameters, weight in zeros:
                 parameters["weight"] = weight
-            for part, training in modes:
-                part.training = training
 
 
 def _compare(module: nn.Module, found: Fit, member: Member) -> str:

@@ -394,24 +394,6 @@ def _activation_of(original: between.Original) -> Optional[str]:
     return next((name for name, gate in own.GATES.items() if torch.allclose(gate(x), values, atol=1e-6)), None)
 
 
-@contextlib.contextmanager
-def _as_it_is(module: nn.Module, device: torch.device) -> Iterator[None]:
-    """Neither the modes nor the random numbers of the program change."""
-    modes = [(part, part.training) for part in module.modules()]
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        try:
-            yield
-        finally:
-            for part, training in modes:
-                part.training = training
-
-
-def _set_mode(module: nn.Module, training: bool) -> None:
-    """By the flags: a train() of its own may do more than that."""
-    for part in module.modules():
-        part.training = training
-
-
 def _with_large_rows(linears: list[nn.Module], biases: list[Optional[Tensor]], x: Tensor) -> Tensor:
     """x [4, D] and rows of it that are scaled so that gate and up reach _LARGE, by which a clamp shows. None where a
     linear takes no values that large: what it rounds to FP8 by a scale of its own ends at what it was made for."""
@@ -488,15 +470,15 @@ def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[
         device, like.dtype if like.dtype in _DTYPES else torch.bfloat16)
     linears, in_training = [module._modules[each] for each in names], None
     try:
-        with _as_it_is(module, device):
-            _set_mode(module, False)
+        with layer.as_it_is(module, device):
+            layer.set_mode(module, False)
             for each, linear, codes in zip(names, linears, found):
                 # _in_files has compared the weights of those of compressed-tensors
                 if is_float8 and _forward_of_tool(linear) is None and not _means_float8(linear, codes, x.dtype):
                     return f"{each} gives something else than its codes and scales mean"
             x = _with_large_rows(linears, [each.bias for each in found], x)
             expected = module(x).float()
-            _set_mode(module, True)
+            layer.set_mode(module, True)
             with contextlib.suppress(Exception):  # what a stranger's forward throws in training
                 in_training = module(x).float()
     finally:

@@ -2,10 +2,10 @@
 # Builds the variants of all packages, then those of geglu-mlp again: the second run must find nothing to do.
 # With KILN_WHOLE_MATRIX=ON it is every variant of geglu-mlp; swiglu-mlp has the same device code but for its gates:
 # here only one toolkit compiles it, where it is published all of them, and PTX. Else it is one variant of each kind,
-# all of which the whole matrix has, too, so that both may use one folder: of geglu-mlp
-# every level of a CPU, PTX, and the GPU with kernels of its own, which has the portable ones, too; of rms-norm, whose
-# kernels compile in seconds, another GPU and PTX for both architectures; of swiglu-mlp one CPU and PTX; of
-# quantized-mlp one GPU and two CPUs, whose kernels differ; of packages in Triton, whose kernels take minutes, the CPU's.
+# all of which the whole matrix has, too, so that both may use one folder: of geglu-mlp every level of a CPU, PTX, and
+# the GPU with kernels of its own, which has the portable ones, too; of rms-norm, whose kernels compile in seconds,
+# another GPU and PTX for both architectures; of swiglu-mlp one CPU and PTX; of quantized-mlp one GPU and two CPUs, whose
+# kernels differ; of packages in Triton, whose kernels take minutes, the CPU's.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ -d "$KILN_TOOLCHAINS" ] || { echo "skipped: no compilers at $KILN_TOOLCHAINS; run ci/toolchains"; exit 77; }

@@ -9,13 +9,14 @@ import triton
 import triton.language as tl
 
 RUN = tl.constexpr(8)  # 16 bytes of a 2-byte dtype
-LOWEST = tl.constexpr(-3.0e38)  # finite, so that a logit of -inf is 0 in units of it
+# The least of float32: finite, so that a logit of -inf is 0 in units of it.
+LOWEST = tl.constexpr(-3.4028234663852886e38)
 
 
 @triton.jit
-def gradient_of(z, columns, lse, target, weight, n, smoothing, z_loss):
-    """weight (softmax(z) (1 + 2 z_loss lse) - the smoothed target)."""
-    grad = tl.exp(z - lse) * (1 + 2 * z_loss * lse) - smoothing / n
+def gradient_of(z, columns, unit, rest, target, weight, n, smoothing, z_loss):
+    """weight (softmax(z) (1 + 2 z_loss lse) - the smoothed target), where lse is unit + rest."""
+    grad = tl.exp((z - unit) - rest) * (1 + 2 * z_loss * (unit + rest)) - smoothing / n
     return weight * tl.where(columns == target, grad - (1 - smoothing), grad)
 
 
@@ -38,13 +39,15 @@ def cross_entropy(logits_ptr, targets_ptr, weight_ptr, loss_ptr, lse_ptr, grad_p
         z = tl.load(logits_ptr + first + columns, mask=inside, other=-float("inf")).to(tl.float32)
         greater = tl.maximum(greatest, tl.max(z, axis=1))
         sums = sums * tl.exp(greatest - greater) + tl.sum(tl.exp(z - greater[:, None]), axis=1)
-        totals += tl.sum(tl.where(inside, z, 0.0), axis=1)
+        totals += tl.sum(tl.where(inside, z / n, 0.0), axis=1)
         greatest = greater
     unit = tl.max(greatest, axis=0)
-    lse = unit + tl.log(tl.sum(sums * tl.exp(greatest - unit), axis=0))
-    loss = lse - of_target
+    # lse in two parts, so that differences of large logits are exact.
+    rest = tl.log(tl.sum(sums * tl.exp(greatest - unit), axis=0))
+    lse = unit + rest
+    loss = (unit - of_target) + rest
     if smoothing > 0:
-        loss = (1 - smoothing) * loss + smoothing * (lse - tl.sum(totals, axis=0) / n)
+        loss = (1 - smoothing) * loss + smoothing * ((unit - tl.sum(totals, axis=0)) + rest)
     loss += z_loss * lse * lse
     tl.store(loss_ptr + row, tl.where(ignored, 0.0, loss))
     if lse_ptr is not None:
@@ -54,7 +57,7 @@ def cross_entropy(logits_ptr, targets_ptr, weight_ptr, loss_ptr, lse_ptr, grad_p
         for first in range(0, n, BLOCK):
             inside = columns < n - first
             z = tl.load(logits_ptr + first + columns, mask=inside, other=0.0).to(tl.float32)
-            grad = gradient_of(z, first + columns, lse, target, weight, n, smoothing, z_loss)
+            grad = gradient_of(z, first + columns, unit, rest, target, weight, n, smoothing, z_loss)
             tl.store(grad_ptr + row * grad_stride + first + columns, tl.where(ignored, 0.0, grad), mask=inside)
 
 
@@ -69,5 +72,5 @@ def gradient(logits_ptr, targets_ptr, lse_ptr, weight_ptr, grad_ptr, logits_stri
     known = (target >= 0) & (target < n)
     weight = tl.where(known, tl.load(weight_ptr + row), float("nan"))
     z = tl.load(logits_ptr + row * logits_stride + columns, mask=inside, other=0.0).to(tl.float32)
-    grad = gradient_of(z, columns, tl.load(lse_ptr + row), target, weight, n, smoothing, z_loss)
+    grad = gradient_of(z, columns, tl.load(lse_ptr + row), 0.0, target, weight, n, smoothing, z_loss)
     tl.store(grad_ptr + row * grad_stride + columns, tl.where(target == ignore, 0.0, grad), mask=inside)

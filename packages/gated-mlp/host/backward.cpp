@@ -112,10 +112,13 @@ class Backward {
     return {"a bias", bias.data, bias.present ? bias.shape[0] : 0, 1};
   }
   static Matrix rows_of(const Matrix& matrix, int64_t first, int64_t rows) {
-    if (matrix.data == nullptr) return matrix;
-    char* const data = static_cast<char*>(matrix.data);
-    return {matrix.name, data + first * matrix.columns * gated_mlp::kHalfBytes, rows,
-            matrix.columns};
+    Matrix result = matrix;
+    result.rows = rows;
+    if (matrix.data != nullptr) {
+      result.data =
+          static_cast<char*>(matrix.data) + first * matrix.columns * gated_mlp::kHalfBytes;
+    }
+    return result;
   }
 
   // x, gate and up -> products, their gradients in their place, and all that is transposed of them.

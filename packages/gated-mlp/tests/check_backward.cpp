@@ -573,7 +573,8 @@ void check_backward_case(Variant& variant, const BackwardCase& test,
 }
 
 std::vector<Shape> shapes_to_check(const Options& options, bool gpu) {
-  std::vector<Shape> shapes = {{0, 64, 64}, {3, 0, 16}, {3, 16, 0}, {33, 64, 96}, {17, 33, 70}};
+  std::vector<Shape> shapes = {{0, 64, 64}, {0, 0, 16},   {3, 0, 16},
+                               {3, 16, 0},  {33, 64, 96}, {17, 33, 70}};
   if (options.light) return shapes;
   shapes.insert(shapes.end(), {{1, 1, 1}, {2, 7, 5}, {1, 40, 72}, {65, 72, 200}, {300, 264, 520}});
   // On a GPU also several tiles, one after another, in every CTA. On the CPU several blocks of rows

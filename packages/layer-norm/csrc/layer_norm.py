@@ -67,7 +67,8 @@ def backward(grad_y_ptr, h_ptr, weight_ptr, more_ptr, grad_h_ptr, weight_sums_pt
             grad_h += tl.load(more_ptr + rows * more_stride + columns[None, :], mask=mask, other=0.0).to(tl.float32)
         tl.store(grad_h_ptr + rows * grad_h_stride + columns[None, :], grad_h, mask=mask)
         if weight_sums_ptr is not None:
-            weight_sums += tl.sum(grad_y * normal, axis=0)
+            # Of a row beyond the last one scale may be infinite.
+            weight_sums += tl.sum(tl.where(mask, grad_y * normal, 0.0), axis=0)
             bias_sums += tl.sum(grad_y, axis=0)
     if weight_sums_ptr is not None:
         at = tl.program_id(0).to(tl.int64) * n + columns

@@ -40,8 +40,12 @@ struct Case {
   bool whole;     ///< with bias, residual and all gradients; else with none of them
   bool in_place;  ///< y is x, h the residual, grad_h is h; else rows lie apart
   bool constant;  ///< each row one large value: a variance of 0
+  bool without_eps = false;
 
-  double eps() const { return in_place ? 1e-3 : 1e-5; }  // the second is the ops' default
+  double eps() const {
+    if (without_eps) return 0;
+    return in_place ? 1e-3 : 1e-5;  // the second is the ops' default
+  }
 };
 
 /// What is expected of each element, and the magnitude of the terms that it is a sum of.
@@ -243,6 +247,10 @@ int main(int argc, char** argv) {
                 Layer(check, {dtype, rows, columns, true, in_place, true}).run();
               }
             }
+          }
+          // Rows that no tile ends with.
+          for (const std::int64_t rows : {1, 3, 77}) {
+            Layer(check, {dtype, rows, 256, true, false, false, true}).run();
           }
         }
         check_refusals(check);

@@ -418,6 +418,47 @@ class Checker {
                    gradient_bound_of(DType::kFloat32));
   }
 
+  /// Starts of one number are of no sequence, whatever lies behind them: nothing is written.
+  void no_sequence(std::int64_t columns) {
+    const auto filled = [&](DType dtype, std::vector<std::int64_t> shape) {
+      Array array(device_, dtype, std::move(shape));
+      array.set(std::vector<double>(array.size(), 0.1));
+      return array;
+    };
+    const DType dtype = DType::kBFloat16;
+    const Array q = filled(dtype, {40, columns}), lse = filled(DType::kFloat32, {1, 40});
+    const Array grad_out = filled(dtype, {40, 1, columns});
+    const Array two = integers({0, 40});
+    const Tensor both = two.tensor();
+    DLTensor first = both.dl();
+    std::int64_t one = 1;
+    first.shape = &one;
+    const Tensor starts(first);
+    const Array out(device_, dtype, {40, 1, columns}), grad_q(device_, dtype, {40, columns});
+    const Array grad_k(device_, dtype, {40, columns}), grad_v(device_, dtype, {40, columns});
+    prefill_.run({.q = q.tensor(),
+                  .k = q.tensor(),
+                  .v = q.tensor(),
+                  .cu_seqlens_q = starts,
+                  .cu_seqlens_k = starts,
+                  .out = out.tensor()});
+    const ops::Backward call = {.grad_out = grad_out.tensor(),
+                                .q = q.tensor(),
+                                .k = q.tensor(),
+                                .v = q.tensor(),
+                                .out = grad_out.tensor(),
+                                .lse = lse.tensor(),
+                                .cu_seqlens_q = starts,
+                                .cu_seqlens_k = starts,
+                                .grad_q = grad_q.tensor(),
+                                .grad_k = grad_k.tensor(),
+                                .grad_v = grad_v.tensor()};
+    backward_.run(call, workspace_.reserve(backward_.workspace_bytes(call)));
+    for (const Array* each : {&out, &grad_q, &grad_k, &grad_v}) {
+      check_.compare("no sequence", *each, std::vector<double>(each->size(), std::nan("")), 0);
+    }
+  }
+
   /// out may be q: of one head, whose rows of q are compact.
   void in_place() {
     Array q(device_, DType::kBFloat16, {40, 64});
@@ -544,6 +585,7 @@ void check_all(Check& check, bool light) {
     checker.prefill(dtype, {16, 1, 128}, {0, 6500, 6900}, {0, 200, 263}, {}, 0, false);
   }
   if (!checker.on_gpu()) checker.long_sums();
+  for (const std::int64_t d : columns) checker.no_sequence(d);
   checker.in_place();
 }
 

@@ -4,8 +4,9 @@
 // neighbouring columns are a block. Its scale is the least power of two that brings its largest
 // finite number down to 448 or below, but not below float8_least's; each number is divided by it
 // and rounded to the nearest e4m3, ties to even. What is not finite becomes a NaN. Since the scale
-// is a power of two, bfloat16 and float16 hold scale * code exactly: kernels of those types
-// multiply the same numbers. Host and device compile the same functions.
+// is a power of two, bfloat16 and float16 hold scale * code exactly, but for what is rounded up to
+// beyond their largest number (65536 of float16): kernels of those types multiply the same numbers.
+// Host and device compile the same functions.
 #pragma once
 
 #include "sources.h"

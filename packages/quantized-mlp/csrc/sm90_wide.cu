@@ -4,7 +4,7 @@
 // which a warp makes of codes in registers, tokens its columns, which it reads from shared memory.
 // Unlike the other kernels this one rounds a weight, scale * (code - zero), to x's dtype, once.
 //
-// A CTA has kWideTokens<> tokens and 16 row tiles: gated, 8 of gate and the same 8 of up. A warp of
+// A CTA has 64 or 128 tokens and 16 row tiles: gated, 8 of gate and the same 8 of up. A warp of
 // a consumer has two, its panels, one of each matrix or four apart; it makes numbers of a tile's
 // codes between the instructions that multiply the one before.
 //

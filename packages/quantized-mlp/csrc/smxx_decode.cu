@@ -293,20 +293,25 @@ struct Decode {
     }
   }
 
-  // The first pairs' codes, from memory into the L2 cache.
+  // The first pairs' codes, from memory into the L2 cache, where the kernel may have to wait.
   __device__ __forceinline__ void prefetch_first() const {
+#if __CUDA_ARCH__ >= 900
     if (row_tile >= p.row_tiles) return;
 #pragma unroll
     for (int i = 0; i < kStages - 1; ++i) {
-      if (tile + i * kTurn >= p.depth_tiles) break;
 #pragma unroll
-      for (int j = 0; j < kMatrices; ++j) {
-        prefetch(p.b[j].codes + codes_at + i * kTurn * kTileBytes);
-        if (tile + i * kTurn + 1 < p.depth_tiles) {
-          prefetch(p.b[j].codes + codes_at + (i * kTurn + 1) * kTileBytes);
+      for (int half = 0; half < kDecodeTiles; ++half) {
+        if (tile + i * kTurn + half >= p.depth_tiles) return;
+#pragma unroll
+        for (int j = 0; j < kMatrices; ++j) {
+          const unsigned char* const codes =
+              p.b[j].codes + codes_at + (i * kTurn + half) * kTileBytes;
+#pragma unroll
+          for (int load = 0; load < Copy::kLoads; ++load) prefetch(codes + load * kStepBytes);
         }
       }
     }
+#endif
   }
 
   // One row tile after the other. `take` gets their sums.

@@ -249,6 +249,7 @@ __device__ __forceinline__ void add_parts(const ProductArguments& p) {
 }
 
 // [m, k] of x's dtype -> the numbers that float8.h rounds them to, a warp a block of 128 columns.
+// Of those beyond what x's dtype has, as 65536 of float16, each is the largest that it has.
 template <class Element>
 __device__ __forceinline__ void round8(const ArrangeArguments& p) {
   gated_mlp::wait_for_previous_kernel();
@@ -274,12 +275,14 @@ __device__ __forceinline__ void round8(const ArrangeArguments& p) {
   const int exponent = float8_exponent(largest, float8_least(!kIsSame<Element, Bfloat16>));
   const float scale = __uint_as_float(power_bits(exponent));
   const float by_scale = __uint_as_float(power_bits(-exponent));
+  const float most = __uint_as_float(kIsSame<Element, Bfloat16> ? 0x7f7f0000u : 0x477fe000u);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     if (first + i * 32 >= p.k) continue;
     const unsigned bits = float8_rounded(__float_as_uint(values[i] * by_scale));
+    const float rounded = fminf(fmaxf(__uint_as_float(bits) * scale, -most), most);
     gated_mlp::store_float(to + first + i * 32, is_finite(__float_as_uint(values[i]))
-                                                    ? __uint_as_float(bits) * scale
+                                                    ? rounded
                                                     : __uint_as_float(0x7fc00000u));
   }
 }

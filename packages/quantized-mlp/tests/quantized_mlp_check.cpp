@@ -71,6 +71,7 @@ double rounded_to_float8(double value, double scale) {
   return std::isfinite(value) ? scale * nearest(value / scale, 3, -6) : kNaN;
 }
 constexpr std::size_t kFloat8Block = 128;
+constexpr double kMostFloat16 = 65504;
 
 /// A row's numbers as FP8, and how far they move where each is off by its error.
 struct Float8Row {
@@ -93,6 +94,10 @@ Float8Row float8_row(DType dtype, const double* row, const Values& errors) {
     const double scale = float8_scale(dtype, largest);
     for (std::size_t i = first; i < last; ++i) {
       result.values[i] = rounded_to_float8(rounded_to(dtype, row[i]), scale);
+      // A kernel of float16 takes 65504 for 65536.
+      if (std::abs(result.values[i]) >= kMostFloat16 && dtype == DType::kFloat16) {
+        result.moved[i] = std::abs(result.values[i]) - kMostFloat16;
+      }
       for (const double other : {float8_scale(dtype, least), float8_scale(dtype, most)}) {
         for (const double value : {row[i] - errors[i], row[i] + errors[i]}) {
           const double found = rounded_to_float8(rounded_to(dtype, value), other);
@@ -322,7 +327,7 @@ class Subject {
         const double of_sums =
             1.2 * g_terms * std::abs(factor) + std::abs(active) * (u_terms + std::abs(factor));
         hidden[j] = active * factor;
-        if (c_.saturates) hidden[j] = std::clamp(hidden[j], -65504.0, 65504.0);
+        if (c_.saturates) hidden[j] = std::clamp(hidden[j], -kMostFloat16, kMostFloat16);
         hidden_error[j] = kSums * of_sums;
         if (c_.float8_input) {
           weights_error[j] = more_sums * of_sums;

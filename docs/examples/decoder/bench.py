@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Times the decoder beside PyTorch, eager, compiled, and on a GPU compiled and captured in a CUDA graph by hand: the same
-random weights in the shape of Llama-3.2-1B, a prompt of 512 tokens, then one token at a time.
+random weights in the shape of Llama-3.2-1B or of Gemma-2B, a prompt of 512 tokens, then one token at a time.
 
     bench.py DECODER FOLDER --commit <commit> --out results/<gpu>.json
+    bench.py DECODER FOLDER --shape gemma --commit <commit> --out results/<gpu>-gemma.json
     bench.py DECODER FOLDER --device cpu --commit <commit> --out results/<cpu>.json
 
-FOLDER gets the model, 2.5 GB. Wants KILN_REGISTRY. PyTorch takes the decoder's tokens, so that both compute the same
+FOLDER gets the model, 2.5 GB, or 5 GB of Gemma's shape. Wants KILN_REGISTRY. PyTorch takes the decoder's tokens, so that both compute the same
 steps and their logits can be compared.
 """
 import argparse
@@ -23,29 +24,39 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-CONFIG = {"model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
-          "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 128256,
-          "rms_norm_eps": 1e-5, "rope_theta": 500000.0}
+SHAPES = {
+    "llama": ("Llama-3.2-1B", {"model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
+                               "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 128256,
+                               "rms_norm_eps": 1e-5, "rope_theta": 500000.0}),
+    "gemma": ("Gemma-2B", {"model_type": "gemma", "hidden_size": 2048, "intermediate_size": 16384, "num_hidden_layers": 18,
+                           "num_attention_heads": 8, "num_key_value_heads": 1, "head_dim": 256, "vocab_size": 256000,
+                           "rms_norm_eps": 1e-6, "rope_theta": 10000.0}),
+}
+CONFIG = {}
 PROMPT, FRESH, LONGEST = 512, 129, 1024
 
 
 def make_weights(device):
-    width, hidden, kv = CONFIG["hidden_size"], CONFIG["intermediate_size"], 512
-    shapes = {"self_attn.q_proj": (width, width), "self_attn.k_proj": (kv, width), "self_attn.v_proj": (kv, width),
-              "self_attn.o_proj": (width, width), "mlp.gate_proj": (hidden, width), "mlp.up_proj": (hidden, width),
+    width, hidden = CONFIG["hidden_size"], CONFIG["intermediate_size"]
+    queries, kv = (CONFIG[f"num_{name}_heads"] * CONFIG["head_dim"] for name in ("attention", "key_value"))
+    shapes = {"self_attn.q_proj": (queries, width), "self_attn.k_proj": (kv, width), "self_attn.v_proj": (kv, width),
+              "self_attn.o_proj": (width, queries), "mlp.gate_proj": (hidden, width), "mlp.up_proj": (hidden, width),
               "mlp.down_proj": (width, hidden)}
     torch.manual_seed(0)
 
     def random(*shape):
         return (torch.randn(*shape, device=device) / math.sqrt(shape[-1])).bfloat16()
 
+    def norm():  # Gemma keeps a norm's weights less 1
+        return torch.full((width,), 0.0 if CONFIG["model_type"] == "gemma" else 1.0, device=device).bfloat16()
+
     weights = {"model.embed_tokens.weight": random(CONFIG["vocab_size"], width)}
     for layer in range(CONFIG["num_hidden_layers"]):
         for name, shape in shapes.items():
             weights[f"model.layers.{layer}.{name}.weight"] = random(*shape)
         for name in ("input_layernorm", "post_attention_layernorm"):
-            weights[f"model.layers.{layer}.{name}.weight"] = torch.ones(width, device=device).bfloat16()
-    weights["model.norm.weight"] = torch.ones(width, device=device).bfloat16()
+            weights[f"model.layers.{layer}.{name}.weight"] = norm()
+    weights["model.norm.weight"] = norm()
     return weights
 
 
@@ -84,26 +95,32 @@ class Reference:
 
     def step(self, tokens, positions, mask):
         count, size = tokens.shape[0], CONFIG["head_dim"]
+        gemma = CONFIG["model_type"] == "gemma"
         x = self.weights["model.embed_tokens.weight"][tokens]
+        if gemma:
+            x = x * torch.tensor(CONFIG["hidden_size"] ** 0.5, dtype=torch.bfloat16)
         for layer in range(CONFIG["num_hidden_layers"]):
             def of(name, layer=layer):
                 return self.weights[f"model.layers.{layer}.{name}.weight"]
 
-            def norm(x, name):
-                return F.rms_norm(x, (CONFIG["hidden_size"],), of(name), CONFIG["rms_norm_eps"])
-
-            n = norm(x, "input_layernorm")
+            n = self.norm(x, of("input_layernorm"))
             q, k, v = (F.linear(n, of(f"self_attn.{name}_proj")).view(count, -1, size) for name in "qkv")
             self.keys[layer, 0, :, positions] = self.turned(k, positions).transpose(0, 1)
             self.values[layer, 0, :, positions] = v.transpose(0, 1)
             a = F.scaled_dot_product_attention(self.turned(q, positions).transpose(0, 1)[None], self.keys[layer],
                                                self.values[layer], attn_mask=mask, enable_gqa=True)
             x = x + F.linear(a[0].transpose(0, 1).reshape(count, -1), of("self_attn.o_proj"))
-            n = norm(x, "post_attention_layernorm")
-            x = x + F.linear(F.silu(F.linear(n, of("mlp.gate_proj"))) * F.linear(n, of("mlp.up_proj")),
-                             of("mlp.down_proj"))
-        last = F.rms_norm(x[-1:], (CONFIG["hidden_size"],), self.weights["model.norm.weight"], CONFIG["rms_norm_eps"])
-        return F.linear(last, self.weights["model.embed_tokens.weight"])
+            n = self.norm(x, of("post_attention_layernorm"))
+            g = F.linear(n, of("mlp.gate_proj"))
+            active = F.gelu(g, approximate="tanh") if gemma else F.silu(g)
+            x = x + F.linear(active * F.linear(n, of("mlp.up_proj")), of("mlp.down_proj"))
+        return F.linear(self.norm(x[-1:], self.weights["model.norm.weight"]), self.weights["model.embed_tokens.weight"])
+
+    @staticmethod
+    def norm(x, weight):
+        if CONFIG["model_type"] == "gemma":
+            return F.rms_norm(x.float(), weight.shape, 1 + weight.float(), CONFIG["rms_norm_eps"]).bfloat16()
+        return F.rms_norm(x, weight.shape, weight, CONFIG["rms_norm_eps"])
 
     @torch.no_grad()
     def run(self, one, prompt, tokens):
@@ -163,7 +180,10 @@ def main():
     parser.add_argument("--commit", required=True)
     parser.add_argument("--out", required=True, type=pathlib.Path)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--shape", choices=list(SHAPES), default="llama")
     options = parser.parse_args()
+    name, config = SHAPES[options.shape]
+    CONFIG.update(config)
     weights = make_weights(options.device)
     save(weights, options.folder)
     prompt = np.random.default_rng(1).integers(0, CONFIG["vocab_size"], PROMPT).tolist()
@@ -183,7 +203,7 @@ def main():
         rates["compiled, CUDA graph"] = reference.run(Graph(reference.step), prompt, tokens)[1]
     result = {
         **machine(options.device), "torch": torch.__version__, "commit": options.commit,
-        "date": datetime.date.today().isoformat(), "model": "the shape of Llama-3.2-1B, random weights, bfloat16",
+        "date": datetime.date.today().isoformat(), "model": f"the shape of {name}, random weights, bfloat16",
         "variants": found.stderr.splitlines()[:-1], "load_s": float(times[1]), "prompt_tokens": PROMPT,
         "prompt_ms": float(times[2]),
         "tokens_per_second": {name: round(rate, 1) for name, rate in rates.items()},

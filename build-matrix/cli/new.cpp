@@ -41,8 +41,8 @@ void new_verb(cli::Command& command) {
   const auto words = std::make_shared<NewWords>();
   command.option("name", words->folder, "FOLDER", "The package's name, or the path of its folder")
       .required();
-  command.flag("--cpu", words->cpu, "For the CPU; default: both");
-  command.flag("--cuda", words->cuda, "For GPUs; default: both");
+  command.flag("--cpu", words->cpu, "For the CPU. Default: --cpu --cuda");
+  command.flag("--cuda", words->cuda, "For GPUs, in CUDA C++");
   command.flag("--triton", words->triton, "For GPUs, in Triton: no C++ of theirs");
   command.example("row-scale", "for the CPU and for GPUs");
   command.example("packages/row-scale --cpu", "for the CPU alone");

@@ -143,6 +143,10 @@ class Translator {
 
   Part comparison() {
     Part left = sum();
+    if (token_ == "=" && (rest_.starts_with('<') || rest_.starts_with('>'))) {
+      const std::string sign(1, rest_.front());
+      fail("has " + quote("=" + sign) + " (write " + sign + "=)");
+    }
     for (const std::string_view sign : {"==", "!=", "<=", ">=", "<", ">"}) {
       if (token_ != sign) continue;
       next();
@@ -299,8 +303,10 @@ class Translator {
       return {};
     }
     if (found == names_.strides.end()) {
-      fail("asks for " + name + "." + std::string(token_) + "; " + name +
-           " is not a tensor of the op");
+      const auto function = std::ranges::find(kFunctions, token_, &Function::name);
+      fail("asks for " + name + "." + std::string(token_) +
+           (function != kFunctions.end() ? " (write " + std::string(token_) + ")"
+                                         : "; " + name + " is not a tensor of the op"));
     }
     if (!take("stride")) {
       fail("asks for " + name + "." + std::string(token_) + "; of a tensor there is " + name +

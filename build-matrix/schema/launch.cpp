@@ -148,7 +148,11 @@ class LaunchReader {
     for (const JsonView& item : non_empty(value.at("aligned"))) {
       const std::string name = item.string();
       const auto found = std::ranges::find(launch.arguments, name, &KernelArgument::parameter);
-      if (found == launch.arguments.end()) item.fail(quote(name) + " is not one of the arguments");
+      if (found == launch.arguments.end()) {
+        const auto parameter = [](const KernelArgument& each) { return each.parameter; };
+        item.fail(quote(name) +
+                  " is not one of the arguments: " + join(launch.arguments, ", ", parameter));
+      }
       if (found->aligned) item.fail(name + " is listed twice");
       using Kind = KernelArgument::Kind;
       if (found->kind == Kind::kFloat32 || found->kind == Kind::kFloat64) {
@@ -538,8 +542,17 @@ std::vector<std::string> read_grid(const JsonView& value, const OpSchema& op,
                                    const std::vector<LaunchInstance>& instances) {
   std::vector<std::string> grid;
   for (const JsonView& item : non_empty(value)) {
+    // Of one instance alone: it lacks a constant that the others have.
+    const std::string text = read_expression_text(item);
+    const auto wrong_in = [&](const LaunchInstance& instance) {
+      return translate(text, ExpressionType::kInteger, expression_names(op, &instance)).wrong;
+    };
+    const auto is_right = [&](const LaunchInstance& each) { return wrong_in(each).empty(); };
+    const bool somewhere = std::ranges::any_of(instances, is_right);
     for (const LaunchInstance& instance : instances) {
-      read_expression(item, ExpressionType::kInteger, op, &instance);
+      if (is_right(instance)) continue;
+      item.fail(quote(text) + " " + wrong_in(instance) +
+                (somewhere ? " in instance " + instance.name : ""));
     }
     const std::int64_t most = grid.empty() ? std::numeric_limits<std::int32_t>::max() : 65535;
     grid.push_back(read_expression_text(item));

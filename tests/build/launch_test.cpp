@@ -155,6 +155,17 @@ TEST_CASE("launch: what a caller brings is named, and only numbers are described
   CHECK(refusal(document).ends_with("none is given y, which forward writes"));
 }
 
+TEST_CASE("launch: a constant that one instance lacks is told of that instance") {
+  json document = json::parse(kGood);
+  json& launch = document["cuda"]["launches"][0];
+  launch["constants"].erase("BLOCK");
+  launch["instances"][0]["constants"] = {{"BLOCK", 512}};
+  launch["instances"][2]["constants"].erase("BLOCK");
+  CHECK(
+      refusal(document).ends_with(".grid[1]: \"cdiv(N, BLOCK)\" names BLOCK, not one of M, N, "
+                                  "multiprocessors, steps, mode in instance wide"));
+}
+
 TEST_CASE("launch: a condition that all instances share") {
   json document = json::parse(kGood);
   json& launch = document["cuda"]["launches"][0];
@@ -258,7 +269,9 @@ TEST_CASE("launch: what is refused") {
            ".arguments.eps.type: \"int32\" is not a type of this argument; expected float32 or "
            "float64"},
       {"/launches/0/aligned/0", "y_ptr",
-       launch + ".aligned[0]: \"y_ptr\" is not one of the arguments"},
+       launch +
+           ".aligned[0]: \"y_ptr\" is not one of the arguments: b_ptr, blocks, eps, n, out, steps, "
+           "stride, sums_ptr, x_ptr"},
       {"/launches/0/aligned/1", "x_ptr", launch + ".aligned[1]: x_ptr is listed twice"},
       {"/launches/0/aligned/0", "eps",
        launch + ".aligned[0]: eps is neither an integer nor a pointer"},
@@ -414,6 +427,8 @@ TEST_CASE("launch: expressions in C++") {
            {"M N", "has \"N\" where it should end"},
            {"(M", "ends where \")\" is expected"},
            {"M / N", "has \"/\" (write //) where it should end"},
+           {"M =< N", "has \"=<\" (write <=)"},
+           {"triton.cdiv(M, 4)", "asks for triton.cdiv (write cdiv)"},
            {"M && N", "has \"&\" (write and) where it should end"},
            {"sqrt(M)", "calls sqrt; the functions are cdiv, max, min, next_pow2"},
            {"cdiv(M)", "has \")\" where \",\" is expected"},
@@ -425,7 +440,7 @@ TEST_CASE("launch: expressions in C++") {
            {"x.shape[0]",
             "asks for x.shape; of a tensor there is x.stride(0), and an extent is named as in its "
             "shape"},
-           {"triton.cdiv(M, 2)", "asks for triton.cdiv; triton is not a tensor of the op"},
+           {"triton.size(M, 2)", "asks for triton.size; triton is not a tensor of the op"},
            {"M * 0.5",
             "has a fraction; a float is an attribute of the op, or one of \"constants\""},
            {"$", "has \"$\" where a value is expected"}}) {

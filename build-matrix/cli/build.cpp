@@ -13,6 +13,7 @@
 #include "build-matrix/cli/verbs.hpp"
 #include "build-matrix/plan/here.hpp"
 #include "build-matrix/steps/report.hpp"
+#include "build_paths.hpp"
 #include "documents/host.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
@@ -30,7 +31,7 @@ struct BuildRequest {
   bool here = false;
   std::string host;  ///< file of facts; as `here`, of that machine
   fs::path package_root = "packages";
-  fs::path matrix = KILN_MATRIX_FILE;
+  fs::path matrix = paths::kMatrix;
   bool list = false;
   RunRequest run = {};
 };

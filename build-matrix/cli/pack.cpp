@@ -9,6 +9,7 @@
 #include "build-matrix/base/files.hpp"
 #include "build-matrix/cli/run_jobs.hpp"
 #include "build-matrix/cli/verbs.hpp"
+#include "build_paths.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln::build {
@@ -20,7 +21,7 @@ struct PackRequest {
 };
 
 int pack_folders(const PackRequest& request, const cli::Call& call) {
-  const Matrix matrix = parse_matrix(read_file(KILN_MATRIX_FILE), KILN_MATRIX_FILE);
+  const Matrix matrix = parse_matrix(read_file(paths::kMatrix), paths::kMatrix);
   std::vector<Job> jobs;
   for (const std::filesystem::path& folder : request.folders) {
     jobs.push_back(read_job(folder, matrix, "pack"));

@@ -23,6 +23,7 @@
 #include "build-matrix/steps/execute.hpp"
 #include "build-matrix/steps/report.hpp"
 #include "build-matrix/steps/trial.hpp"
+#include "build_paths.hpp"
 #include "documents/choices.hpp"
 #include "kiln/error.hpp"
 #include "loader/cli/frame/output.hpp"
@@ -102,7 +103,7 @@ Toolchain find_for(const std::vector<Job>& jobs, const RunRequest& request) {
 Finished ask_python(std::vector<std::string> modules, const fs::path& prefix) {
   const fs::path pinned = find_python(prefix);
   modules.insert(modules.begin(), {pinned.empty() ? "python3" : pinned.string(), "-I", "-S", "-B",
-                                   "-Xutf8", KILN_PYTHON_SYNTAX});
+                                   "-Xutf8", paths::kPythonSyntax});
   try {
     return run_captured(modules);
   } catch (const Error& error) {
@@ -219,11 +220,11 @@ int run_jobs(const std::vector<Job>& jobs, Version glibc, const RunRequest& requ
                 .environment = steps_environment(),
                 .sdk = fs::canonical(request.sdk),
                 .abi = fs::canonical(request.abi),
-                .dlpack = KILN_DLPACK_INCLUDE_DIR,
-                .license = KILN_LICENSE_FILE,
-                .triton_step = KILN_TRITON_STEP,
-                .check = request.no_check ? fs::path() : KILN_CHECK_DIR,
-                .loader = KILN_LOADER_DIR};
+                .dlpack = paths::kDlpack,
+                .license = paths::kLicense,
+                .triton_step = paths::kTritonStep,
+                .check = request.no_check ? fs::path() : paths::kCheck,
+                .loader = paths::kLoader};
   for (const Job& job : jobs) check_can_be_listed(job.folder);
   for (const fs::path& folder : {out, places.sdk, places.abi}) check_can_be_listed(folder);
   Toolchain toolchain = find_for(jobs, request);

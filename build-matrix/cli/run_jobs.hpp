@@ -11,6 +11,7 @@
 
 #include "build-matrix/plan/matrix.hpp"
 #include "build-matrix/steps/graph.hpp"
+#include "build_paths.hpp"
 #include "loader/cli/frame/command.hpp"
 
 namespace kiln::build {
@@ -20,8 +21,8 @@ struct RunRequest {
   unsigned jobs = std::max(1U, std::thread::hardware_concurrency());
   std::filesystem::path toolchains;
   std::filesystem::path out = "build/kernels";
-  std::filesystem::path sdk = KILN_SDK_DIR;
-  std::filesystem::path abi = KILN_ABI_INCLUDE_DIR;
+  std::filesystem::path sdk = paths::kSdk;
+  std::filesystem::path abi = paths::kAbi;
   bool timings = false;
   bool try_out = false;
   bool no_check = false;

@@ -16,6 +16,7 @@
 #include "build-matrix/codegen/ops_stub.hpp"
 #include "build-matrix/schema/schema.hpp"
 #include "sample_call.hpp"
+#include "sample_paths.hpp"
 
 using namespace kiln::build;
 using sample::MixCall;
@@ -32,7 +33,8 @@ std::string read(const std::string& path) {
 }
 
 Package sample_package() {
-  return parse_package(read(KILN_SAMPLE_FOLDER "/package.json"), "sample", "sample/package.json");
+  return parse_package(read(kiln::paths::kSample + std::string("/package.json")), "sample",
+                       "sample/package.json");
 }
 
 bool contains(const std::string& haystack, const std::string& needle) {
@@ -68,7 +70,8 @@ TEST_CASE("codegen: the package's table names it, its build and its ops") {
 }
 
 TEST_CASE("codegen: an op carries its own entry of package.json") {
-  const auto document = nlohmann::json::parse(read(KILN_SAMPLE_FOLDER "/package.json"));
+  const auto document =
+      nlohmann::json::parse(read(kiln::paths::kSample + std::string("/package.json")));
   for (std::uint32_t i = 0; i < 3; ++i) {
     CHECK(std::string(sample::package().ops[i].schema) == document["ops"][i].dump());
   }
@@ -161,7 +164,7 @@ TEST_CASE("ops header: arguments are in the table's order, and attributes are wo
 
 TEST_CASE("ops header: those in the packages' folders are what package.json makes") {
   int found = 0;
-  for (const auto& folder : std::filesystem::directory_iterator(KILN_PACKAGES_FOLDER)) {
+  for (const auto& folder : std::filesystem::directory_iterator(kiln::paths::kPackages)) {
     const std::filesystem::path json = folder.path() / "package.json";
     if (!std::filesystem::exists(json) || !std::filesystem::exists(folder.path() / "include")) {
       continue;
@@ -219,7 +222,7 @@ TEST_CASE("codegen: nothing is exported but the entry point and the tvm-ffi func
         "    __tvm_ffi_mix_workspace_bytes;\n    __tvm_ffi_copy_rows;\n"
         "    __tvm_ffi_copy_rows_workspace_bytes;\n    __tvm_ffi_keep;\n"
         "    __tvm_ffi_keep_workspace_bytes;\n  local:\n    *;\n};\n");
-  void* library = dlopen(KILN_SAMPLE_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  void* library = dlopen(kiln::paths::kSampleLibrary, RTLD_NOW | RTLD_LOCAL);
   REQUIRE(library != nullptr);
   CHECK(dlsym(library, "__tvm_ffi_mix") != nullptr);
   CHECK(dlsym(library, "__tvm_ffi_mix_workspace_bytes") != nullptr);
@@ -331,6 +334,7 @@ TEST_CASE("codegen: a GPU package launches, a CPU package does not") {
   CHECK(has(gpu, "device.cpp"));
   CHECK(!has(cpu, "device.cpp"));
   CHECK(has(cpu, "host.cpp"));
-  for (const std::string& source : gpu) CHECK(read(KILN_SDK_SOURCES "/" + source).size() > 0);
-  for (const std::string& source : cpu) CHECK(read(KILN_SDK_SOURCES "/" + source).size() > 0);
+  const std::string sources = kiln::paths::kSdkSources;
+  for (const std::string& source : gpu) CHECK(read(sources + "/" + source).size() > 0);
+  for (const std::string& source : cpu) CHECK(read(sources + "/" + source).size() > 0);
 }

@@ -23,6 +23,7 @@
 #include "build-matrix/base/process.hpp"
 #include "documents/json.hpp"
 #include "documents/manifest.hpp"
+#include "end_to_end_paths.hpp"
 #include "probe/processor.hpp"
 
 namespace kiln::build {
@@ -33,7 +34,7 @@ using nlohmann::json;
 
 fs::path toolchains() {
   const char* prefix = std::getenv("KILN_TOOLCHAINS");
-  return prefix != nullptr ? fs::path(prefix) : fs::path(KILN_DEFAULT_TOOLCHAINS);
+  return prefix != nullptr ? fs::path(prefix) : fs::path(paths::kToolchains);
 }
 
 // A copy of the package to change, and an output folder; kept between the cases, because the first
@@ -45,7 +46,7 @@ class Workshop {
     REQUIRE(mkdtemp(name.data()) != nullptr);
     root_ = name;
     fs::create_directories(packages());
-    fs::copy(fs::path(KILN_FIXTURES) / "scale", package(), fs::copy_options::recursive);
+    fs::copy(fs::path(paths::kFixtures) / "scale", package(), fs::copy_options::recursive);
   }
   ~Workshop() { fs::remove_all(root_); }
   Workshop(const Workshop&) = delete;
@@ -58,7 +59,7 @@ class Workshop {
 
   Finished run(std::vector<std::string> arguments) const {
     arguments.insert(arguments.begin(),
-                     {KILN_BUILD_PROGRAM, "--toolchains", toolchains().string(), "--packages",
+                     {paths::kBuildProgram, "--toolchains", toolchains().string(), "--packages",
                       packages().string(), "--out", out().string()});
     return run_captured(arguments);
   }
@@ -458,7 +459,7 @@ TEST_CASE("build: a module for Python that Python cannot compile is refused") {
   const std::string path = std::getenv("PATH");
   setenv("PATH", "/nonexistent", 1);
   const Finished unchecked = run_captured(
-      {KILN_BUILD_PROGRAM, "--toolchains", prefix.string(), "--out", workshop().out().string(),
+      {paths::kBuildProgram, "--toolchains", prefix.string(), "--out", workshop().out().string(),
        workshop().package().string(), "--only", "cpu-x86-64-v3"});
   setenv("PATH", path.c_str(), 1);
   CHECK_MESSAGE(unchecked.status == 0, unchecked.output);
@@ -473,7 +474,7 @@ TEST_CASE("build: a module for Python that Python cannot compile is refused") {
 
 TEST_CASE("build: a folder may have any name") {
   const auto build_into = [](const fs::path& folder) {
-    return run_captured({KILN_BUILD_PROGRAM, "--toolchains", toolchains().string(), "--packages",
+    return run_captured({paths::kBuildProgram, "--toolchains", toolchains().string(), "--packages",
                          workshop().packages().string(), "--out", folder.string(), "scale",
                          "--only", "cpu-x86-64-v3"});
   };

@@ -15,6 +15,7 @@
 #include "build-matrix/plan/matrix.hpp"
 #include "documents/names.hpp"
 #include "kiln/error.hpp"
+#include "matrix_paths.hpp"
 
 namespace kiln::build {
 namespace {
@@ -24,7 +25,7 @@ DeviceCode code(std::string_view text) {
 }
 
 Matrix shipped_matrix() {
-  return parse_matrix(read_file(KILN_MATRIX_FILE), "matrix.json");
+  return parse_matrix(read_file(paths::kMatrix), "matrix.json");
 }
 
 Package package_for(const std::vector<std::string>& targets,

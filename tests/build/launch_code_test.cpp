@@ -21,6 +21,7 @@
 #include "build-matrix/schema/schema.hpp"
 #include "fake_cuda.h"
 #include "kiln/error.hpp"
+#include "launched_paths.hpp"
 #include "package.gen.hpp"
 
 namespace kiln::sdk {
@@ -112,7 +113,7 @@ std::string refused(std::int32_t (*op)(const Call&, kiln_error*), const Call& ca
 }
 
 kiln::build::Package parsed() {
-  std::ifstream file(KILN_LAUNCHED_PACKAGE);
+  std::ifstream file(kiln::paths::kLaunchedPackage);
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   return kiln::build::parse_package(text, "row-softmax", "package.json");
 }

@@ -14,12 +14,13 @@
 #include <vector>
 
 #include "kiln/abi.h"
+#include "sample_paths.hpp"
 
 namespace sample {
 
 inline const kiln_package& package() {
   static const kiln_package* const table = [] {
-    void* library = dlopen(KILN_SAMPLE_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    void* library = dlopen(kiln::paths::kSampleLibrary, RTLD_NOW | RTLD_LOCAL);
     REQUIRE_MESSAGE(library != nullptr, dlerror());
     void* symbol = dlsym(library, KILN_PACKAGE_SYMBOL);
     REQUIRE(symbol != nullptr);

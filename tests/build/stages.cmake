@@ -4,18 +4,17 @@ kiln_test(recipe_test recipe_test.cpp LIBRARIES kiln_build_matrix)
 kiln_test(execute_test execute_test.cpp LIBRARIES kiln_build_matrix)
 kiln_test(inspect_test inspect_test.cpp LIBRARIES kiln_build_matrix)
 kiln_test(pack_test pack_test.cpp LIBRARIES kiln_build_matrix LibArchive::LibArchive)
-target_compile_definitions(expand_test PRIVATE
-  KILN_MATRIX_FILE="${PROJECT_SOURCE_DIR}/build-matrix/matrix.json")
+kiln_paths(expand_test matrix_paths.hpp kMatrix=${PROJECT_SOURCE_DIR}/build-matrix/matrix.json)
 target_compile_definitions(inspect_test PRIVATE KILN_TEST_CXX="${CMAKE_CXX_COMPILER}")
 
 # 77: skipped, the pinned compilers are not there.
 add_executable(build_end_to_end_test end_to_end_test.cpp)
 target_link_libraries(build_end_to_end_test PRIVATE
   kiln_build_matrix kiln_rooms doctest::doctest kiln_warnings ${CMAKE_DL_LIBS})
-target_compile_definitions(build_end_to_end_test PRIVATE
-  KILN_BUILD_PROGRAM="$<TARGET_FILE:kiln-build>"
-  KILN_DEFAULT_TOOLCHAINS="${PROJECT_SOURCE_DIR}/build/toolchains"
-  KILN_FIXTURES="${CMAKE_CURRENT_SOURCE_DIR}/fixtures")
+kiln_paths(build_end_to_end_test end_to_end_paths.hpp
+  kBuildProgram=$<TARGET_FILE:kiln-build>
+  kToolchains=${PROJECT_SOURCE_DIR}/build/toolchains
+  kFixtures=${CMAKE_CURRENT_SOURCE_DIR}/fixtures)
 add_dependencies(build_end_to_end_test kiln-build)
 add_test(NAME build_end_to_end_test COMMAND build_end_to_end_test)
 kiln_unit_tests(build_end_to_end_test build_end_to_end_test)

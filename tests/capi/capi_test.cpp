@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "capi_paths.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
 
@@ -21,8 +22,8 @@ namespace kiln::test {
 namespace {
 
 int user(const std::string& name, const std::string& registry, const Scratch& scratch) {
-  const std::string command = std::string(KILN_CAPI_USER) + " " + name + " " + registry + " " +
-                              (scratch / "cache").string();
+  const std::string command =
+      std::string(paths::kUser) + " " + name + " " + registry + " " + (scratch / "cache").string();
   const int status = std::system(command.c_str());
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
@@ -90,7 +91,7 @@ TEST_CASE("capi: what a callback of C++ throws is an error, and passes through n
   const Scratch scratch;
   Published published(scratch / "registry");
   published.publish({cpu_draft(sample_library())});
-  void* const library = ::dlopen(KILN_C_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  void* const library = ::dlopen(paths::kLibrary, RTLD_NOW | RTLD_LOCAL);
   REQUIRE(library != nullptr);
   const auto get =
       reinterpret_cast<decltype(&kiln_get_kernel)>(::dlsym(library, "kiln_get_kernel"));
@@ -114,8 +115,9 @@ TEST_CASE("capi: what a callback of C++ throws is an error, and passes through n
 }
 
 TEST_CASE("capi: libkiln.so shows the functions of kiln.h and nothing else") {
-  const std::string symbols = output_of("nm -D --defined-only --format=posix " KILN_C_LIBRARY);
-  const std::string header = read_file(KILN_HEADER);
+  const std::string symbols =
+      output_of(std::string("nm -D --defined-only --format=posix ") + paths::kLibrary);
+  const std::string header = read_file(paths::kHeader);
   int functions = 0;
   for (std::size_t at = 0; at < symbols.size();) {
     const std::size_t end = symbols.find('\n', at);

@@ -13,6 +13,7 @@
 #include "documents/manifest.hpp"
 #include "install/install.hpp"
 #include "kiln/kiln.hpp"
+#include "loader_paths.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
 #include "store/installed.hpp"
@@ -145,7 +146,7 @@ TEST_CASE("cache: read-only and warm is enough; read-only and cold is an error w
                         .registry = published.root().string(),
                         .cache = scratch / "cache"};
   // The tests' settings may lie where only their owner reads.
-  fs::copy_file(KILN_TEST_SETTINGS, scratch / "config.json");
+  fs::copy_file(paths::kSettings, scratch / "config.json");
   const Environment settings("KILN_CONFIG", (scratch / "config.json").string());
   install("sample", request);
   fs::create_directory(scratch / "cold");

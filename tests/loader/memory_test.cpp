@@ -20,6 +20,7 @@
 #include <string>
 
 #include "kiln/kiln.hpp"
+#include "loader_paths.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
 #include "settings/trust_file.hpp"
@@ -124,7 +125,7 @@ TEST_CASE("memory: an allocation that fails is out of memory, nobody's fault, an
   const long step = all != nullptr && *all != '\0' ? 1 : 11;
   const Environment disk("TMPDIR", ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
   const Scratch scratch;
-  fs::copy_file(KILN_TEST_SETTINGS, scratch / "config.json");
+  fs::copy_file(paths::kSettings, scratch / "config.json");
   const Environment config("KILN_CONFIG", (scratch / "config.json").string());
   Published published(scratch / "unsigned");
   published.publish({cpu_draft(sample_library())});

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "docs_paths.hpp"
 #include "kiln/kiln.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
@@ -171,7 +172,7 @@ TEST_CASE("owners: what the safe folders cover, and that each is absolute") {
 
 /// The variables of Kiln that a block of YAML in docs/DEPLOYMENT.md sets: "```yaml github".
 std::map<std::string, std::string> variables_of(const std::string& block) {
-  const std::string page = read_file(KILN_DEPLOYMENT);
+  const std::string page = read_file(paths::kDeployment);
   const std::size_t begin = page.find("```yaml " + block + "\n");
   REQUIRE(begin != std::string::npos);
   const std::string text = page.substr(begin, page.find("\n```\n", begin) - begin);

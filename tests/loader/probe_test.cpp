@@ -15,6 +15,7 @@
 #include "documents/target.hpp"
 #include "output_of.hpp"
 #include "probe/processor.hpp"
+#include "probe_paths.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
 
@@ -33,16 +34,17 @@ std::string line_of(const std::string& command) {
 /// The line that probe_facts prints with these variables set. It is killed if it hangs.
 std::string run(const std::string& variables, const std::string& words = "") {
   return line_of("env -u CUDA_VISIBLE_DEVICES -u CUDA_DEVICE_ORDER " + variables +
-                 " timeout -s KILL 60 " KILN_PROBE_FACTS " " + words);
+                 " timeout -s KILL 60 " + paths::kProbeFacts + " " + words);
 }
 
-const std::string kBoth = "LD_LIBRARY_PATH=" KILN_FAKE_NVML ":" KILN_FAKE_CUDA " ";
+const std::string kNvml = paths::kFakeNvml;
+const std::string kBoth = "LD_LIBRARY_PATH=" + kNvml + ":" + paths::kFakeCuda + " ";
 // An NVML that does not start, so that this machine's own is not found.
 const std::string kCuda = kBoth + "FAKE_BROKEN=1 ";
 
 // Of these, the libraries that are left out are this machine's own, where it has a driver.
-const std::string kNvmlAlone = "LD_LIBRARY_PATH=" KILN_FAKE_NVML " ";
-const std::string kCudaAlone = "LD_LIBRARY_PATH=" KILN_FAKE_CUDA " ";
+const std::string kNvmlAlone = "LD_LIBRARY_PATH=" + kNvml + " ";
+const std::string kCudaAlone = std::string("LD_LIBRARY_PATH=") + paths::kFakeCuda + " ";
 const std::string kNeither = "LD_LIBRARY_PATH= ";
 
 /// Whether this machine's own driver takes the place of what `variables` leave out.
@@ -159,7 +161,7 @@ TEST_CASE("probe: a driver that does not say what GPUs there are is not a machin
       {one + "FAKE_CUDA_STUB=1",
        "none problem: cuInit says CUDA_ERROR_STUB_LIBRARY (34): ", "LD_LIBRARY_PATH"},
       {one + "FAKE_CUDA_MUTE=1", "13.0 cuda0:8.6 problem: asked for GPU 1, CUDA says ", "(999)"},
-      {"FAKE_BROKEN=1 LD_LIBRARY_PATH=" + scratch.path().string() + ":" KILN_FAKE_NVML,
+      {"FAKE_BROKEN=1 LD_LIBRARY_PATH=" + scratch.path().string() + ":" + kNvml,
        "none problem: libcuda.so.1 cannot be used (" + (scratch / "libcuda.so.1").string(),
        "file too short"},
   };
@@ -228,9 +230,9 @@ TEST_CASE("get_kernel: that the driver compiles PTX is told before it takes its 
         "cu12.4-sm_90, the driver compiles PTX for cuda:0, which takes seconds; it keeps the "
         "result for later runs");
   // The command says it, too, and keeps it from what is read by programs.
-  const std::string doctor =
-      "env KILN_UNSIGNED=/ " + driver + KILN_COMMAND " doctor sample@1 --registry " +
-      (scratch / "registry").string() + " --cache " + (scratch / "other").string();
+  const std::string doctor = "env KILN_UNSIGNED=/ " + driver + paths::kCommand +
+                             " doctor sample@1 --registry " + (scratch / "registry").string() +
+                             " --cache " + (scratch / "other").string();
   CHECK(line_of(doctor + " 2>&1 >/dev/null | grep '^compile: '") ==
         "compile: the driver compiles PTX for cuda:0, which takes seconds; it keeps the result for "
         "later runs");
@@ -245,7 +247,7 @@ TEST_CASE("kiln doctor: a driver that does not start is a problem with its cure,
     return output_of("HOME=" + (scratch / "home").string() +
                      " KILN_UNSIGNED=/ KILN_REGISTRY=" + (scratch / "registry").string() +
                      " KILN_CACHE=" + (scratch / "cache").string() + " " + variables +
-                     "FAKE_CUDA_GPUS=9.0 " + KILN_COMMAND " doctor 2>&1; echo exit $?");
+                     "FAKE_CUDA_GPUS=9.0 " + paths::kCommand + " doctor 2>&1; echo exit $?");
   };
   const std::string broken = doctor(kCuda + "FAKE_CUDA_INIT=803 ");
   CHECK_CONTAINS(broken,
@@ -297,7 +299,7 @@ TEST_CASE("kiln doctor: a GPU that nobody asks for is no problem; one that is as
     const std::string doctor = "env -u CUDA_VISIBLE_DEVICES HOME=" + (scratch / "home").string() +
                                " KILN_UNSIGNED=/ KILN_REGISTRY=" + (scratch / "registry").string() +
                                " KILN_CACHE=" + (scratch / "cache").string() + " " +
-                               each.variables + KILN_COMMAND " doctor " + each.words;
+                               each.variables + paths::kCommand + " doctor " + each.words;
     CHECK_CONTAINS(output_of(doctor + " 2>&1; echo exit $?"), each.says);
     CHECK_CONTAINS(output_of(doctor + " --json 2>&1 | tr -d '\\n '"),
                    std::string("\"problems\":") + each.json);
@@ -329,7 +331,7 @@ TEST_CASE("probe: a library is asked for by its name, never by a path") {
   CHECK(run(kBoth, "library libnvidia-ml.so.1") == "present");
   CHECK(run(kBoth, "library libkiln-nobody-has-this.so.1") == "absent");
   CHECK(run("", "library libc.so.6") == "present");
-  CHECK(run("", "library " KILN_FAKE_NVML "/libnvidia-ml.so.1") == "absent");
+  CHECK(run("", "library " + kNvml + "/libnvidia-ml.so.1") == "absent");
 }
 
 TEST_CASE("probe: this machine's processor and glibc") {

@@ -10,6 +10,7 @@
 
 #include "documents/json.hpp"
 #include "documents/manifest.hpp"
+#include "loader_paths.hpp"
 #include "scratch.hpp"
 
 namespace kiln::test {
@@ -87,7 +88,7 @@ std::string make_zstd(const std::string& content) {
 
 std::string sample_library(const std::string& kind) {
   static std::atomic<int> count = 0;
-  const fs::path path = fs::path(KILN_SAMPLE_FOLDER) / ("libsample_" + kind + ".so");
+  const fs::path path = fs::path(paths::kSamples) / ("libsample_" + kind + ".so");
   return read_file(path) + "\nthis is copy " + std::to_string(++count);
 }
 

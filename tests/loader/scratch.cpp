@@ -12,6 +12,7 @@
 #include <iterator>
 #include <set>
 
+#include "loader_paths.hpp"
 #include "settings/environment.hpp"
 
 namespace kiln::test {
@@ -19,7 +20,7 @@ namespace {
 
 // Repeats without waits; and no test depends on the settings of who runs it. As the program starts,
 // before there are threads.
-[[maybe_unused]] const int kSettingsAreSet = ::setenv("KILN_CONFIG", KILN_TEST_SETTINGS, 1);
+[[maybe_unused]] const int kSettingsAreSet = ::setenv("KILN_CONFIG", paths::kSettings, 1);
 
 }  // namespace
 

@@ -12,6 +12,7 @@
 #include "output_of.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
+#include "secure_paths.hpp"
 #include "settings/environment.hpp"
 
 namespace kiln::test {
@@ -39,7 +40,7 @@ TEST_CASE("secure execution: a setuid program believes none of its caller's vari
   }
   REQUIRE(::chmod(scratch.path().c_str(), 0755) == 0);
   const fs::path program = scratch / "program";
-  fs::copy_file(KILN_SECURE_FACTS, program);
+  fs::copy_file(paths::kSecureFacts, program);
   const fs::path keys = scratch / "written";
   fs::create_directory(keys);
   REQUIRE(::chmod(keys.c_str(), 0755) == 0);

@@ -18,6 +18,7 @@
 #include "install/catalog.hpp"
 #include "install/install.hpp"
 #include "install/lock.hpp"
+#include "loader_paths.hpp"
 #include "published.hpp"
 #include "scratch.hpp"
 #include "server.hpp"
@@ -32,7 +33,7 @@ namespace fs = std::filesystem;
 /// A signed registry behind a server, and a user who trusts its first root. Nothing is unsigned.
 struct World {
   World() {
-    fs::copy_file(KILN_TEST_SETTINGS, scratch / "config.json");
+    fs::copy_file(paths::kSettings, scratch / "config.json");
     fs::permissions(scratch / "config.json", fs::perms(0644));
     index = published.publish({cpu_draft(sample_library())});
     metadata.add("sample", 1, index);

@@ -9,6 +9,7 @@
 #include "documents/json.hpp"
 #include "sample.hpp"
 #include "store/installed.hpp"
+#include "store_paths.hpp"
 
 namespace kiln::test {
 namespace {
@@ -23,8 +24,8 @@ struct Ran {
 Ran run(const Sample& sample, const std::string& words) {
   const fs::path out = sample.scratch / "stdout";
   const int status =
-      std::system((KILN_BINARY " " + words + " --cache " + sample.request.cache.string() + " >" +
-                   out.string() + " 2>/dev/null")
+      std::system((paths::kKiln + (" " + words) + " --cache " + sample.request.cache.string() +
+                   " >" + out.string() + " 2>/dev/null")
                       .c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out)};
 }

@@ -20,6 +20,7 @@
 #include "server.hpp"
 #include "store/gc.hpp"
 #include "store/repair.hpp"
+#include "store_paths.hpp"
 
 namespace kiln::test {
 namespace {
@@ -36,8 +37,8 @@ bool can_trace() {
 /// killed.
 int run_under(const std::string& strace_options, const std::string& arguments,
               const fs::path& folder) {
-  const std::string command = "strace -f -qq " + strace_options + " " KILN_BINARY " " + arguments +
-                              " >" + (folder / "stdout").string() + " 2>" +
+  const std::string command = "strace -f -qq " + strace_options + " " + paths::kKiln + " " +
+                              arguments + " >" + (folder / "stdout").string() + " 2>" +
                               (folder / "stderr").string();
   const int status = std::system(command.c_str());
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "kiln/kernel.hpp"
+#include "loader_paths.hpp"
 #include "sample.hpp"
 #include "store/gc.hpp"
 #include "store/inside.hpp"
@@ -37,7 +38,7 @@ bool is_root() {
 struct Public {
   explicit Public(Sample& sample)
       : config("KILN_CONFIG", (sample.scratch / "config.json").string()) {
-    fs::copy_file(KILN_TEST_SETTINGS, sample.scratch / "config.json");
+    fs::copy_file(paths::kSettings, sample.scratch / "config.json");
     fs::permissions(sample.scratch / "config.json", fs::perms(0644));
     fs::permissions(sample.scratch.path(), fs::perms(0755));
   }

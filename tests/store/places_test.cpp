@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "documents/json.hpp"
+#include "loader_paths.hpp"
 #include "sample.hpp"
 #include "settings/settings.hpp"
 #include "signed.hpp"
@@ -27,7 +28,7 @@ constexpr std::uint64_t kHuge = std::uint64_t{8} << 30;
 /// A cache with one of everything: of a signed registry, with a project and what was signed.
 struct Used {
   Used() {
-    fs::copy_file(KILN_TEST_SETTINGS, sample.scratch / "config.json");
+    fs::copy_file(paths::kSettings, sample.scratch / "config.json");
     fs::permissions(sample.scratch / "config.json", fs::perms(0644));
     const Descriptor index = sample.published.publish({cpu_draft(sample_library())});
     metadata.add("sample", 1, index);

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "host/pins.h"
+#include "plan_paths.hpp"
 
 namespace gated_mlp {
 namespace {
@@ -31,7 +32,7 @@ std::string word_of(bool gated, const Sm90Choice& choice) {
 
 TEST_CASE("choices.json has every kernel that a call may pin") {
   for (const char* package : {"geglu-mlp", "swiglu-mlp"}) {
-    std::ifstream file(std::string(GATED_MLP_PACKAGES "/") + package + "/choices.json");
+    std::ifstream file(std::string(kiln::paths::kPackages) + "/" + package + "/choices.json");
     const auto json = nlohmann::json::parse(file);
     const auto& op = json.at("ops").at(0);
     CHECK(op.at("attribute") == "kernels");

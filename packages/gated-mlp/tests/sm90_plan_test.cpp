@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "host/pins.h"
+#include "plan_paths.hpp"
 #include "sm90/sm90_plan.h"
 
 namespace {
@@ -285,7 +286,7 @@ TEST_CASE("sm90 plan: kernel numbers follow the portable ones without gaps") {
 }
 
 nlohmann::json results(const std::string& name) {
-  std::ifstream file(std::string(GATED_MLP_RESULTS "/") + name);
+  std::ifstream file(kiln::paths::kResults + ("/" + name));
   REQUIRE(file);
   return nlohmann::json::parse(file);
 }

@@ -26,6 +26,7 @@ KILN = str(pathlib.Path(os.environ["KILN_BIN"]) / "kiln")
 LAUNCH = os.environ["KILN_LAUNCH"]
 LIBRARY = pathlib.Path(os.environ["KILN_MARKER_LIBRARY"]).read_bytes()
 SANITIZED = bool(os.environ.get("KILN_SANITIZED"))
+OPTIONS = {name: os.environ[name] for name in ("ASAN_OPTIONS",) if name in os.environ}
 OK, INTERNAL, USAGE, NO_VARIANT, NOT_FOUND, INTEGRITY = 0, 1, 2, 3, 4, 6
 LOCK, CACHE, UPGRADE, LOAD = 8, 9, 11, 12
 
@@ -95,7 +96,7 @@ class Sandbox:
             path.write_text("mine\n")
         self.cache.mkdir(mode=0o755)
         self.environment = {"HOME": str(self.around / "home"), "KILN_UNSIGNED": "/,http://127.0.0.1", "KILN_CACHE": str(self.cache),
-                            "KILN_MARKER": str(self.marker), "PATH": "/usr/bin:/bin"}
+                            "KILN_MARKER": str(self.marker), "PATH": "/usr/bin:/bin"} | OPTIONS
         self.registry = str(self.root)
         self.server = None
         self.cost = {"memory": 0, "written": 0, "kept": 0}

@@ -95,6 +95,16 @@ class Requests(KilnTest):
         document = kiln.resolve("geglu-mlp", 1, device="cpu", cache=self.cache)
         self.assertEqual((document["schema"], document["chosen"]), ("kiln.resolve/1", self.kernel.variant))
 
+    def test_has_kernel_writes_what_its_manual_says(self):
+        cache = pathlib.Path(self.folder.name, "asked")
+        kiln.prefetch("geglu-mlp", 1, device="cpu", cache=cache)
+        (cache / "store.lock").unlink()
+        before = {path: path.stat().st_mtime_ns for path in cache.rglob("*") if path.is_file()}
+        self.assertTrue(kiln.has_kernel("geglu-mlp", 1, device="cpu", cache=cache))
+        after = {path: path.stat().st_mtime_ns for path in cache.rglob("*") if path.is_file()}
+        self.assertEqual({path.name for path in after if after[path] != before.get(path)}, {"store.lock"})
+        self.assertIn("the lock file of a cache", " ".join(kiln.has_kernel.__doc__.split()))
+
     def test_prefetch_loads_nothing_and_needs_the_network_once(self):
         cache = self.folder.name + "/prefetched"
         self.assertFalse(kiln.has_kernel("geglu-mlp", 1, device="cpu", cache=cache))

@@ -154,7 +154,8 @@ KILN_EXPORT int32_t kiln_get_kernel(const char* name, const kiln_request* reques
 KILN_EXPORT void kiln_release_kernel(kiln_kernel* kernel);
 
 /* What kiln_get_kernel would return offline, up to the load: reads the cache alone, asks no
- * network, installs nothing. KILN_SUCCESS: the kernel is there. */
+ * network, installs nothing. All that it may write is what it remembers: which signatures held, and
+ * the lock file of a cache that lacks it. KILN_SUCCESS: the kernel is there. */
 KILN_EXPORT int32_t kiln_has_kernel(const char* name, const kiln_request* request,
                                     kiln_error* error);
 

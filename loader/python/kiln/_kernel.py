@@ -342,8 +342,9 @@ class Availability(NamedTuple):
 
 
 def has_kernel(name: str, version: int = 0, **options: Any) -> Availability:
-    """Whether get_kernel would find this offline, up to the load. Reads the cache alone, asks no network, writes
-    nothing. Takes the options of get_kernel; throws UsageError for a request that is not valid."""
+    """Whether get_kernel would find this offline, up to the load. Reads the cache, asks no network, installs nothing.
+    All that it may write is what it remembers: which signatures held, beside trust.json, and the lock file of a cache
+    that lacks it. Takes the options of get_kernel; throws UsageError for a request that is not valid."""
     wrong = request_for(name, version, options).run(LIBRARY.kiln_has_kernel)
     try:
         throw(wrong if isinstance(wrong, UsageError) else None)

@@ -843,7 +843,8 @@ class AfterReplace(unittest.TestCase):
         plain, swapped = self.both()
         x = numbers(ROWS, D)
         twice = x.as_subclass(Doubling)
-        cases = {"negative bit": torch._neg_view(x), "a subclass": twice, "strided": numbers(D, ROWS).t(),
+        zero = torch._efficientzerotensor(x.shape, dtype=DTYPE, device=DEVICE)
+        cases = {"negative bit": torch._neg_view(x), "a zero tensor": zero, "a subclass": twice, "strided": numbers(D, ROWS).t(),
                  "expanded": numbers(1, D).expand(4, D), "a leading shape": numbers(2, 3, D), "one row": numbers(D),
                  "no rows": numbers(0, D), "a parameter": nn.Parameter(x)}
         for what, given in cases.items():

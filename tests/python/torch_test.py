@@ -250,7 +250,10 @@ class Ops(TorchTest):
             def __torch_function__(cls, function, types, args=(), kwargs=None):
                 return super().__torch_function__(function, types, args, kwargs or {})
 
-        cases = [("negative bit", torch._neg_view(self.x)), ("Loud means more", self.x.as_subclass(Loud)),
+        freed = self.x.clone()
+        freed.untyped_storage().resize_(0)  # as sharding frees what it gathered
+        zero = torch._efficientzerotensor(self.x.shape, dtype=DTYPE, device=DEVICE)
+        cases = [("negative bit", torch._neg_view(self.x)), ("without memory", zero), ("without memory", freed), ("Loud means more", self.x.as_subclass(Loud)),
                  ("not a plain one|sparse", self.x.to_sparse()), ("not a plain one|sparse", self.x.to_sparse_csr()),
                  ("not a plain one|nested", torch.nested.nested_tensor([self.x, self.x])), ("on meta", self.x.to("meta"))]
         for words, x in cases:

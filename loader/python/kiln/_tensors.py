@@ -77,13 +77,14 @@ class _Torch:
     @staticmethod
     def read(tensor: Any) -> tuple[int, Any, None]:
         try:
-            return tensor.data_ptr(), (tensor.shape, tensor.stride(), tensor.dtype, tensor.device,
-                                       tensor.requires_grad, tensor.layout, tensor.is_neg()), None
+            address = tensor.data_ptr()
+            return address, (tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.requires_grad,
+                             tensor.layout, tensor.is_neg(), not address), None
         except RuntimeError as error:  # it has no memory, or no strides: nested, sparse, a transform's
             raise InvalidCall(f"call: a torch tensor is not a plain one: {error}") from None
 
     def describe(self, key: Any) -> Layout:
-        shape, strides, dtype, device, requires_grad, layout, negative = key
+        shape, strides, dtype, device, requires_grad, layout, negative, nowhere = key
         if layout is not self.torch.strided:
             raise InvalidCall(f"call: a torch tensor of {layout}; expected a dense one, as to_dense() gives it")
         if negative:
@@ -92,6 +93,9 @@ class _Torch:
         if device.type not in ("cpu", "cuda") or dtype not in self.dtypes:
             raise InvalidCall(f"call: a torch tensor on {device} with {dtype}; expected one on the CPU or a GPU of "
                               f"CUDA, with one of {', '.join(DTYPES)}")
+        if nowhere and 0 not in shape:
+            raise InvalidCall("call: a torch tensor without memory: a zero tensor, as forward-mode gradients have them, "
+                              "or one whose storage was freed")
         where = (CPU, 0) if device.type == "cpu" else (CUDA, device.index or 0)
         return Layout(where, self.dtypes[dtype], tuple(shape), strides, "", "torch", dtype, device,
                       requires_grad)

@@ -208,6 +208,8 @@ def in_tensor(tensor: Any) -> str:
         return f"a {_name_of(type(tensor))} is not a plain tensor"
     if tensor.layout is not _STRIDED or tensor.is_nested or tensor.is_neg():
         return f"a tensor is not a plain one ({tensor.layout}, nested {tensor.is_nested}, negative bit {tensor.is_neg()})"
+    if tensor._is_zerotensor():
+        return "a tensor is zero without memory"
     return ""
 
 

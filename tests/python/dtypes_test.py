@@ -31,6 +31,7 @@ class Renamed:
 
     def __init__(self, array, dtype):
         self.array, self.dtype = array, dtype
+        self.__array_interface__ = array.__array_interface__
 
     def __dlpack_device__(self):
         return self.array.__dlpack_device__()

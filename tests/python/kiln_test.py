@@ -622,12 +622,12 @@ class Capsules(KilnTest):
                 y = np.full((M, D), np.nan, np.float32)
                 _FREED.clear()
                 inputs = [Producer(a, versioned, strides=strides) for a in (self.x, *self.weights)]
-                result = self.kernel.forward(*inputs, y=Producer(y, versioned))
+                result = self.kernel.forward(*inputs, y=Producer(y) if versioned else y)
                 del inputs
                 gc.collect()
-                self.assertIsInstance(result, Producer)
+                self.assertIsInstance(result, Producer if versioned else np.ndarray)
                 self.assert_close(y, expected)
-                self.assertEqual(len(_FREED), 5)
+                self.assertEqual(len(_FREED), 4 + versioned)
 
     def test_a_failing_call_frees_them_too(self):
         _FREED.clear()
@@ -658,6 +658,28 @@ class Capsules(KilnTest):
         self.assert_close(self.kernel.forward(Producer(self.x, flags=2), *self.weights, y=np.empty_like(self.x)),
                           expected_forward(self.x, *self.weights))
 
+    def test_an_old_producer_gives_an_output_only_where_it_says_whose_memory_it_is(self):
+        """Before DLPack 1.0 a capsule could not say that it is a copy."""
+        def old(memory, says=None):
+            producer = Producer(memory, versioned=False)
+            if says is not None:
+                setattr(producer, says[0], {"data": says[1]})
+            return producer
+
+        memory = np.zeros_like(self.x)
+        address = memory.ctypes.data
+        for name in ("__array_interface__", "__cuda_array_interface__"):
+            for says in (None, (name, (address + 4, False)), (name, (address, True)), (name, None)):
+                with self.subTest(says), self.assertRaisesRegex(kiln.InvalidCall, "^forward: y comes as DLPack had it be"
+                                                                "fore 1.0, which cannot tell that it is a copy"):
+                    self.kernel.forward(self.x, *self.weights, y=old(memory, says))
+            self.assertFalse(memory.any())
+            self.kernel.forward(self.x, *self.weights, y=old(memory, (name, (address, False))))
+            self.assert_close(memory, expected_forward(self.x, *self.weights))
+            memory[:] = 0
+        with self.assertRaisesRegex(kiln.InvalidCall, "the workspace comes as DLPack had it before 1.0"):
+            self.kernel.forward(self.x, *self.weights, workspace=old(np.zeros(1 << 20, np.float32)))
+
     def test_pinned_memory_is_the_cpus(self):
         y = self.kernel.forward(Producer(self.x, device=(3, 0)), *self.weights, y=np.empty_like(self.x))
         self.assert_close(y, expected_forward(self.x, *self.weights))
@@ -666,6 +688,10 @@ class Capsules(KilnTest):
         for words, x in (("DLPack 2", Producer(self.x, major=2)), ("x is on", Producer(self.x, device=(2, 0)))):
             with self.subTest(words=words), self.assertRaisesRegex(kiln.InvalidCall, words):
                 self.kernel.forward(x, *self.weights, y=np.empty_like(self.x))
+        nowhere = Producer(self.x)
+        nowhere.c.tensor.data, nowhere.c.tensor.byte_offset = None, 0
+        with self.assertRaisesRegex(kiln.InvalidCall, "x has shape .* but its data pointer is NULL"):
+            self.kernel.forward(nowhere, *self.weights, y=np.empty_like(self.x))
         with self.assertRaisesRegex(kiln.InvalidCall, "y cannot be allocated: Kiln allocates for torch and numpy"):
             self.kernel.forward(Producer(self.x), *self.weights)
 

@@ -155,6 +155,17 @@ def _capsule_of(value: Any, stream: Optional[int]) -> Any:
     return value.__dlpack__(**words)
 
 
+def _is_own_memory(value: Any, address: int) -> bool:
+    """Whether the object says by numpy's words, or by CUDA's, that it lies there and may be written."""
+    for name in ("__array_interface__", "__cuda_array_interface__"):
+        try:
+            if getattr(value, name)["data"] == (address, False):
+                return True
+        except (AttributeError, KeyError, TypeError):  # it has no such words
+            pass
+    return False
+
+
 def _read_dlpack(value: Any, stream: Optional[int]) -> tuple[int, Layout, Any]:
     """Borrows the tensor of a capsule: it stays the capsule's, which frees it when the last reference to it goes.
     A capsule that is consumed instead would have to be freed by hand on every way out."""
@@ -173,6 +184,9 @@ def _read_dlpack(value: Any, stream: Optional[int]) -> tuple[int, Layout, Any]:
         base += _VERSIONED_TENSOR
     elif _is_valid(capsule, b"dltensor"):
         base = _pointer_of(capsule, b"dltensor")
+        tensor = CTensor.from_address(base)
+        if not _is_own_memory(value, (tensor.data or 0) + tensor.byte_offset):
+            readonly = "comes as DLPack had it before 1.0, which cannot tell that it is a copy"
     else:
         raise InvalidCall(f"call: __dlpack__ of {type(value).__name__} gives no capsule of a tensor that is unused")
     tensor = CTensor.from_address(base)

@@ -10,9 +10,16 @@
 #include <c10/cuda/CUDAGuard.h>
 #endif
 
+#include <ATen/FunctionalTensorWrapper.h>
+#include <torch/csrc/autograd/forward_grad.h>
+#include <torch/csrc/jit/frontend/tracer.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
+#include <torch/library.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -188,6 +195,84 @@ void check_shared_linears() {
   check(refused, "float64 is refused");
 }
 
+kiln::torch::GegluMlp small_mlp() {
+  torch::manual_seed(6);
+  return kiln::torch::GegluMlp(kiln::torch::GegluMlpOptions(16, 32));
+}
+
+TORCH_LIBRARY(kiln_test, library) {
+  library.def("mlp(Tensor x) -> Tensor", [](const torch::Tensor& x) {
+    const torch::NoGradGuard no_gradients;
+    return small_mlp()->forward(x);
+  });
+}
+
+/// What LibTorch keeps of a function of x, as its results for another x.
+torch::Tensor traced(const std::function<torch::Tensor(torch::Tensor)>& function,
+                     const torch::Tensor& x, const torch::Tensor& other) {
+  const auto kept = torch::jit::tracer::trace(
+      {x}, [&](torch::jit::Stack in) -> torch::jit::Stack { return {function(in[0].toTensor())}; },
+      [](const torch::Tensor&) { return std::string(); });
+  torch::jit::Stack stack = {other};
+  torch::jit::GraphExecutor(kept.first->graph, "traced").run(stack);
+  return stack[0].toTensor();
+}
+
+/// What an address does not carry, and who follows LibTorch's operators.
+void check_between() {
+  const torch::NoGradGuard no_gradients;
+  kiln::torch::GegluMlp mlp = small_mlp();
+  const auto x = torch::randn({5, 16});
+  const auto expect_refused = [&](const std::string& words, const auto& call) {
+    try {
+      call();
+      check(false, "not refused: " + words);
+    } catch (const kiln::Error& error) {
+      check(error.code() == kiln::ErrorCode::kInvalidCall &&
+                std::string(error.what()).find(words) != std::string::npos,
+            words + " was expected: " + error.what());
+    } catch (const std::exception& error) {
+      check(false, words + " was expected: " + error.what());
+    }
+  };
+  const auto of = [&](const torch::Tensor& given) { return [&, given] { mlp->forward(given); }; };
+  expect_refused("negative bit", of(torch::_neg_view(x)));
+  expect_refused("negative bit", [&] { mlp->forward(x, torch::_neg_view(x)); });
+  expect_refused("without memory", of(torch::_efficientzerotensor({5, 16})));
+  torch::Tensor freed = torch::randn({5, 16});
+  freed.storage().unsafeGetStorageImpl()->set_data_ptr_noswap({nullptr, torch::kCPU});
+  expect_refused("without memory", of(freed));
+  expect_refused("not a plain one", of(at::functionalization::impl::to_functional_tensor(x)));
+  expect_refused("not a plain one", [&] { kiln::torch::view(x.to_sparse()); });
+  expect_refused("not a plain one", [&] {
+    kiln::torch::view(at::_nested_tensor_from_tensor_list({x, x}));
+  });
+  expect_refused("on meta", [&] { kiln::torch::view(x.to(torch::kMeta)); });
+  const auto weight = mlp->gate;
+  mlp->gate = torch::_neg_view(weight);
+  expect_refused("negative bit", of(x));
+  mlp->gate = weight;
+
+  const auto level = torch::autograd::ForwardADLevel::get_next_idx();
+  expect_refused("forward-mode gradients", of(torch::_make_dual(x, torch::ones_like(x), level)));
+  {
+    const torch::AutoGradMode gradients(true);
+    expect_refused("forward-mode gradients", of(torch::_make_dual(x, torch::ones_like(x), level)));
+  }
+  torch::autograd::ForwardADLevel::release_idx(level);
+
+  const auto other = torch::randn({5, 16});
+  expect_refused("torch.jit traces it", [&] {
+    traced([&](const torch::Tensor& given) { return mlp->forward(given); }, x, other);
+  });
+  const auto op = c10::Dispatcher::singleton()
+                      .findSchemaOrThrow("kiln_test::mlp", "")
+                      .typed<torch::Tensor(const torch::Tensor&)>();
+  check(torch::equal(traced([&](const torch::Tensor& given) { return op.call(given); }, x, other),
+                     mlp->forward(other)),
+        "a trace of an operator that calls Kiln");
+}
+
 void check_training() {
   torch::manual_seed(2);
   kiln::torch::GegluMlp mlp(kiln::torch::GegluMlpOptions(16, 64));
@@ -272,6 +357,7 @@ int main() {
   check_some_gradients();
   check_second_derivative();
   check_shared_linears();
+  check_between();
   check_training();
 #ifdef KILN_TORCH_CUDA
   check_on_gpu();

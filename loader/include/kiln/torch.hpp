@@ -14,11 +14,15 @@
 // library are (kiln::torch does); without it a GPU's tensor is refused. In a file that says `using
 // namespace kiln`, `torch` means two namespaces: say `::torch`.
 //
+// A call is invisible to LibTorch: where its operators are traced or transformed, it is refused.
+//
 // Threads: everything here may be called from several threads at once.
 #pragma once
 
 #include "kiln/compiler.hpp"
 
+#include <ATen/TensorSubclassLikeUtils.h>
+#include <ATen/TracerMode.h>
 #include <torch/torch.h>
 
 #include <cstddef>
@@ -89,13 +93,49 @@ inline std::string words_of(const ::torch::Tensor& tensor) {
   return words + "] on " + tensor.device().str();
 }
 
+/// Throws kInvalidCall for a tensor that means more than its memory, and where LibTorch follows its
+/// operators, of which an op of Kiln is none: what it keeps would be without the op, or without its
+/// gradient. An operator of TORCH_LIBRARY, which LibTorch follows as a whole, may call Kiln then.
+inline void check_plain(const ::torch::Tensor& tensor) {
+  const auto refuse = [](const std::string& words) {
+    throw Error(ErrorCode::kInvalidCall, "torch: " + words);
+  };
+  if (tensor.layout() != ::torch::kStrided || tensor.is_nested() ||
+      at::isTensorSubclassLike(tensor) ||
+      tensor.key_set().has(c10::DispatchKey::Functionalize)) {  // LibTorch 1.13 has it apart
+    refuse(
+        "a tensor is not a plain one (sparse, nested, of a transform or a subclass), or a "
+        "TorchDispatchMode follows LibTorch's operators, and an op of Kiln is not one of them");
+  }
+  if (at::tracer::impl::is_dispatch_enabled()) {
+    refuse(
+        "torch.jit traces it, and an op of Kiln is not one of LibTorch's: the trace would keep its "
+        "result as a number that never changes. Call Kiln in an operator of TORCH_LIBRARY");
+  }
+  if (tensor._fw_grad(0).defined()) {  // LibTorch has no other level
+    refuse("forward-mode gradients are computed, and none flows through an op of Kiln");
+  }
+  if (tensor.is_neg()) {
+    refuse(
+        "a tensor whose negative bit is set: its memory holds other signs. Pass what resolve_neg() "
+        "gives");
+  }
+  if (tensor._is_zerotensor() || (tensor.data_ptr() == nullptr && tensor.numel() > 0)) {
+    refuse(
+        "a tensor without memory: a zero tensor, as forward-mode gradients have them, or one whose "
+        "storage was freed");
+  }
+}
+
 /// A view, with the tensor's strides: the op refuses those that it does not take. Tensor{} of an
-/// undefined tensor.
+/// undefined tensor. Throws what the checks above throw.
 inline Tensor view(const ::torch::Tensor& tensor) {
   if (!tensor.defined()) return {};
+  const Device device = kiln_device(tensor);
+  const DType dtype = kiln_dtype(tensor);
+  check_plain(tensor);
   const auto sizes = tensor.sizes();
-  const Tensor compact(tensor.data_ptr(), kiln_dtype(tensor), std::span(sizes.data(), sizes.size()),
-                       kiln_device(tensor));
+  const Tensor compact(tensor.data_ptr(), dtype, std::span(sizes.data(), sizes.size()), device);
   DLTensor dl = compact.dl();
   dl.strides = const_cast<std::int64_t*>(tensor.strides().data());  // DLPack has no const
   return Tensor(dl);

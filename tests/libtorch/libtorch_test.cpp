@@ -101,6 +101,9 @@ void check_residual(Module mlp, const Activation& activation, const std::string&
   for (torch::Tensor& parameter : mlp->parameters()) parameter.requires_grad_(false);
   (mlp->forward(x.detach(), alone) * weight).sum().backward();
   check(torch::equal(alone.grad(), weight), name + ": the residual's gradient alone");
+  const auto leaf = torch::randn({3, 7, 48}, torch::requires_grad());
+  mlp->forward(x.detach(), leaf).backward(weight);
+  check(leaf.grad().data_ptr() != weight.data_ptr(), name + ": a leaf's gradient is its own");
   check(torch::equal(mlp->forward(x, {}), mlp->forward(x)), name + ": no residual");
   const torch::NoGradGuard no_gradients;
   check_close(mlp->forward(x, residual), expected.back(), name + " and a residual, no gradients");

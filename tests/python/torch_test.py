@@ -349,6 +349,13 @@ class Residual(TorchTest):
                     else:
                         self.assertIsNone(tensor.grad)
 
+    def test_a_leafs_gradient_is_its_own(self):
+        for shape in ((6, D), (2, 3, D)):
+            residual, grad_y = normal(*shape, grad=True), normal(*shape)
+            layer_of()(normal(*shape), residual=residual).backward(grad_y)
+            self.assertNotEqual(residual.grad.data_ptr(), grad_y.data_ptr())
+            self.assertTrue(torch.equal(residual.grad, grad_y))
+
     def test_x_itself(self):
         layer, weight = layer_of(), normal(9, D)
         x = normal(9, D, grad=True)

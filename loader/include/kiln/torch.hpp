@@ -202,6 +202,14 @@ class Kernels : public ::torch::CustomClassHolder {
   std::map<int, Kernel> kernels_;  // by the GPU's number; a Kernel stays where it is
 };
 
+/// For an input whose gradient is another tensor, too, before a view of it is taken: LibTorch makes
+/// what a view of a leaf is given its grad() without a copy, so that two tensors had one memory.
+inline ::torch::Tensor with_a_gradient_of_its_own(const ::torch::Tensor& residual) {
+  const bool is_taken = residual.defined() && residual.is_leaf() && residual.requires_grad() &&
+                        ::torch::GradMode::is_enabled();
+  return is_taken ? residual * 1 : residual;
+}
+
 /// For the backward of a package that has no derivative of its gradients. `what`: "rms norm".
 inline void refuse_second_derivative(const std::string& what) {
   if (!::torch::GradMode::is_enabled()) return;

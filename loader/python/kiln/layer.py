@@ -206,6 +206,14 @@ _operators: dict[str, int] = {}
 # ---- what a package derives its op and its module from ----
 
 
+def with_a_gradient_of_its_own(residual: Optional[Tensor]) -> Optional[Tensor]:
+    """For an input whose gradient is another's, too, before a view of it is taken: PyTorch makes what a view of a leaf is
+    given its .grad without a copy, so that two leaves would have one memory, and each would be added to twice."""
+    if residual is not None and residual.is_leaf and residual.requires_grad and torch.is_grad_enabled():
+        return residual * 1
+    return residual
+
+
 class Differentiable:
     """An op with gradients: called without the dispatcher in eager mode, by operators where somebody follows those.
 

@@ -263,7 +263,8 @@ def gated_mlp(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Opti
     tensors = [None if t is None else t.contiguous() for t in tensors]
     if len(shape) != 2:
         tensors[0] = tensors[0].reshape(-1, shape[-1])
-        tensors[7] = None if residual is None else tensors[7].reshape(-1, shape[-1])
+        residual = layer.with_a_gradient_of_its_own(tensors[7])
+        tensors[7] = None if residual is None else residual.reshape(-1, shape[-1])
     differentiable = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
     if differentiable and parameters:
         # torch.compile would have to follow what backward writes.

@@ -46,11 +46,15 @@ void check(bool with_residual) {
   const auto loss = [&](const torch::Tensor& a, const torch::Tensor& b) {
     return (a * of_y).sum() + (with_residual ? (b * of_h).sum() : torch::zeros({}));
   };
-  const auto found = torch::autograd::grad({loss(y, h)}, inputs);
+  const auto found = torch::autograd::grad({loss(y, h)}, inputs, {}, true);
   const auto by_torch = torch::autograd::grad({loss(expected, sum)}, inputs);
   for (std::size_t i = 0; i < found.size(); ++i) {
     expect_close(("gradient " + std::to_string(i)).c_str(), found[i], by_torch[i]);
   }
+  if (!with_residual) return;
+  loss(y, h).backward({}, true);
+  loss(y, h).backward();  // into the same memory, if it were one
+  expect_close("gradient of x, twice", inputs[0].grad(), 2 * by_torch[0]);
 }
 
 /// A weight in another dtype than x, as mixed precision has it: computed in x's, its gradient in

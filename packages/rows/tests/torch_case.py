@@ -47,6 +47,19 @@ class TorchCase(unittest.TestCase):
             yield
         self.assertFalse(collections.Counter(ops) - found)
 
+    def assert_gradients_apart(self, module):
+        """Of x and a residual that are leaves: each .grad is its own, also after a second backward."""
+        for compiled in (False, True) if layer.HAS_OPERATORS else (False,):
+            width = next(module.parameters()).shape[-1]
+            x, residual = (normal(2, 3, width, seed=seed).requires_grad_() for seed in (1, 2))
+            y, h = (torch.compile(module, backend="aot_eager") if compiled else module)(x, residual)
+            loss = (y * normal(2, 3, width, seed=3)).sum() + h.square().sum()
+            loss.backward(retain_graph=True)
+            once = x.grad.clone()
+            self.assertNotEqual(x.grad.data_ptr(), residual.grad.data_ptr())
+            loss.backward()
+            self.assert_close([x.grad, residual.grad], [2 * once, 2 * once])
+
     def assert_close(self, found, expected, dtype=torch.float32):
         self.assertEqual(len(found), len(expected))
         for a, b in zip(found, expected):

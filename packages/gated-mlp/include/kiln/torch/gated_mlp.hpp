@@ -223,8 +223,9 @@ class GatedMlpImpl : public ::torch::nn::Module {
       return tensor.defined() ? tensor.reshape({-1, x.size(-1)}).contiguous() : tensor;
     };
     const ::torch::Tensor rows = rows_of(x);
-    detail::Inputs inputs = {rows,      gate,    up,        down,
-                             gate_bias, up_bias, down_bias, rows_of(residual)};
+    detail::Inputs inputs = {
+        rows,      gate,    up,        down,
+        gate_bias, up_bias, down_bias, rows_of(with_a_gradient_of_its_own(residual))};
     bool differentiable = false;
     for (::torch::Tensor& each : inputs) {
       if (!each.defined()) continue;

@@ -110,7 +110,7 @@ class RmsNormImpl : public ::torch::nn::Module {
     if (residual.sizes() != x.sizes()) {
       throw Error(ErrorCode::kInvalidCall, "rms norm: the residual has another shape than x");
     }
-    const auto both = run(x, rows_of(residual));
+    const auto both = run(x, rows_of(with_a_gradient_of_its_own(residual)));
     return {both[0].reshape(x.sizes()), both[1].reshape(x.sizes())};
   }
 

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -52,6 +53,15 @@ TEST_CASE("capi: a thread that is cancelled ends after its call, whichever that 
   Published published(scratch / "registry");
   published.publish({cpu_draft(sample_library())});
   CHECK(user("ended", published.root().string(), scratch) == 0);
+}
+
+TEST_CASE("capi: a callback that ends its thread ends the process, and holds up no other") {
+  Scratch scratch;
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library())});
+  const int end = user("exits", published.root().string(), scratch);
+  CHECK((end == -1 || end == 128 + SIGABRT));  // the shell may have become the program
+  CHECK(user("run", published.root().string(), scratch) == 0);
 }
 
 TEST_CASE("capi: fallbacks, a deny list, every GPU") {

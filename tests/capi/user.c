@@ -388,6 +388,27 @@ static int ended(char** arguments) {
   return 0;
 }
 
+static void end_thread(const kiln_event* event, void* user) {
+  (void)event;
+  (void)user;
+  pthread_exit(NULL);
+}
+
+static void* get_and_end(void* user) {
+  kiln_request request = request_for(user);
+  request.on_event = end_thread;
+  kiln_kernel* kernel = NULL;
+  kiln_get_kernel("sample", &request, &kernel, &error);
+  return NULL;
+}
+
+static int exits(char** arguments) {
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, get_and_end, arguments) == 0);
+  CHECK(pthread_join(thread, NULL) == 0);
+  return 0; /* kiln.h says that this is not reached */
+}
+
 int main(int argc, char** argv) {
   static const struct {
     const char* name;
@@ -395,7 +416,7 @@ int main(int argc, char** argv) {
   } cases[] = {
       {"run", run},       {"errors", errors}, {"sizes", sizes},         {"long-text", long_text},
       {"choice", choice}, {"events", events}, {"cancelled", cancelled}, {"released", released},
-      {"ended", ended}};
+      {"ended", ended},   {"exits", exits}};
   if (argc != 4) return 2;
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
     if (strcmp(argv[1], cases[i].name) == 0) return cases[i].run(argv);

@@ -36,7 +36,8 @@ std::string_view to_string(Event::Stage stage);  ///< "index", "manifest", …
 
 /// Called on a thread of the install, one call at a time. Whatever it throws stops the install,
 /// passes through and harms no other caller. It must not call get_kernel (kUsage), nor wait for a
-/// thread that does.
+/// thread that does, nor end its thread: it is called inside of libraries that no pthread_exit()
+/// may unwind through, and the process could end by SIGABRT.
 using Observer = std::function<void(const Event&)>;
 
 }  // namespace kiln

@@ -99,7 +99,9 @@ typedef struct kiln_event {
   uint64_t total;      /* bytes; 0: not known */
 } kiln_event;
 
-/* Called on a thread of the install, one call at a time; must return. */
+/* Called on a thread of the install, one call at a time, and inside of libraries that nothing may
+ * unwind through; must return: longjmp() out of it is undefined, and pthread_exit() in it ends the
+ * process by SIGABRT. To stop the install, call kiln_cancel_now. */
 typedef void (*kiln_event_fn)(const kiln_event* event, void* user);
 
 typedef enum kiln_device_kind {

@@ -83,7 +83,8 @@ std::int32_t fail(kiln_error* error, ErrorCode code, std::string_view text) noex
 
 /// No exception leaves a C function, and pthread_cancel waits for its end: a thread that ends in
 /// the middle would unwind through frames that must not throw, and the process would abort. So it
-/// is in the caller's callback, too.
+/// is in the caller's callback, too. One that calls pthread_exit itself has been told not to, and
+/// aborts here, in this noexcept frame, wherever it was called from.
 template <class Body>
 std::int32_t guarded(kiln_error* error, const Body& body) noexcept {
   const NoCancel whole;

@@ -41,6 +41,7 @@ if NEW:
     from torch.func import functional_call, grad, jvp, vmap
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.utils.flop_counter import FlopCounterMode
+COMPILES = NEW and hasattr(nn.Module, "compile")
 new = unittest.skipUnless(NEW, "wants PyTorch 2.4")
 
 import kiln
@@ -281,6 +282,15 @@ def forward_of_its_own(module):
     module.forward = lambda x: 0.5 * before(x)
 
 
+def doubling(graph, _):
+    return lambda *inputs: [2 * y for y in graph.forward(*inputs)]
+
+
+def compiled_alone(model):
+    torch.compiler.reset()
+    each_linear(model, lambda mlp, name, linear: linear.compile(backend=doubling, dynamic=True))
+
+
 def forward_of_the_mlp(model):
     forward_of_its_own(model.first)
 
@@ -393,6 +403,7 @@ PUT_ON = [  # what, who computes afterwards, how
     ("a hook on the activation", MIXED, hooked_activation),
     ("a forward of its own, of each linear", PYTORCH, on_linears(forward_of_its_own)),
     ("a forward of its own, of the MLP", KILN, forward_of_the_mlp),
+    ("a backend of its own, of each linear", PYTORCH, COMPILES and compiled_alone),
     ("weights of a tensor subclass", PYTORCH, subclass_weight),
     ("one module at two places", KILN, tied_modules),
     ("one weight at two places", KILN, tied_weights),

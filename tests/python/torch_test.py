@@ -433,6 +433,12 @@ class Layers(TorchTest):
         half = layer.half()
         self.assertEqual(half(x.half()).dtype, torch.float16)
 
+    def test_on_meta(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", kiln.torch.FallbackWarning)
+            y = layer_of().to("meta")(torch.empty(2, 3, D, dtype=DTYPE, device="meta"))
+        self.assertEqual((y.shape, y.is_meta), ((2, 3, D), True))
+
     def test_disabled_is_pytorch(self):
         layer, x = layer_of(), normal(5, D)
         with kiln.torch.disabled():

@@ -38,6 +38,8 @@ def on_module(module: nn.Module, forward: Any, own: Any = None) -> str:
         return "has hooks"
     if module.__dict__.get("forward") is not own or type(module).forward is not forward:
         return "has a forward of its own"
+    if module.__dict__.get("_compiled_call_impl") is not None:
+        return "is compiled by itself"
     return ""
 
 

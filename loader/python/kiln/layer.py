@@ -171,6 +171,8 @@ def why_pytorch(*tensors: Optional[Tensor]) -> str:
             why = between.in_tensor(tensor)
             if why != "":
                 return why
+    if tensors[0] is not None and tensors[0].is_meta:
+        return "the input is on meta"
     return between.observer()
 
 

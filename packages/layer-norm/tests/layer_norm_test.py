@@ -110,6 +110,14 @@ class LayerNorm(TorchCase):
                 self.assert_close(found, second(*inputs))
 
     @unittest.skipUnless(kiln.torch.HAS_OPERATORS, "torch.library.custom_op came with PyTorch 2.4")
+    def test_on_meta(self):
+        norm = kiln.torch.LayerNorm(16, device="meta")
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            y, h = norm(*(torch.empty(2, 16, device="meta") for _ in range(2)))
+        self.assertEqual((y.shape, y.is_meta, h.is_meta), ((2, 16), True, True))
+        self.assertIn("is on meta", str(told[0].message))
+
     def test_each_leaf_has_a_gradient_of_its_own(self):
         self.assert_gradients_apart(kiln.torch.LayerNorm(16, device=DEVICE))
 

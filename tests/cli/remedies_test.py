@@ -437,7 +437,7 @@ class Remedies(World):
         self.shell("kiln host --json > cluster.json && kiln resolve --host cluster.json tiny-op@1 --device cpu")
 
     @cures("loader/src/core/resolve/explain.cpp: kiln resolve …", "loader/src/core/resolve/explain.cpp: kiln resolve … --explain",
-           "loader/cli/verbs/install.cpp: kiln resolve …")
+           "loader/src/install/choose.cpp: kiln resolve …")
     def test_a_variant_that_is_none(self):
         self.publish("two")
         said = self.shell("kiln resolve tiny-op@1 --device cpu").stdout

@@ -12,6 +12,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import tarfile
 import time
@@ -45,9 +46,9 @@ class Verbs(World):
     def test_a_verb_of_a_program_that_is_not_installed(self):
         alone = self.project / "kiln"
         shutil.copy(KILN, alone)
-        for verb in ("build", "new", "pack", "registry"):
-            self.run_command(alone, verb, code=NOT_FOUND,
-                             says=[f"kiln {verb}: there is no {self.project}/kiln-", "comes with a build of Kiln's source"])
+        for verb, says in (("build", "comes with a build of Kiln's source"), ("new", "comes with a build of Kiln's source"),
+                           ("pack", "comes with a build of Kiln's source"), ("registry", "Install Kiln anew")):
+            self.run_command(alone, verb, code=NOT_FOUND, says=[f"kiln {verb}: there is no {self.project}/kiln-", says])
 
     def test_add_check_writes_nothing(self):
         self.kiln("add", "tiny-op", "--check", code=LOCK, says="+ tiny-op@1")
@@ -281,6 +282,13 @@ class Verbs(World):
             self.kiln(command, "tiny-op@1", "--device", "cpu", "--deny", "cpu-x86-64-v33", code=NOT_FOUND,
                       says="deny cpu-x86-64-v33: no variant is called so")
             self.kiln(command, "tiny-op@1", "--device", "cpu", "--deny", "cpu-x86-64-v3", code=3)
+
+    def test_of_several_packages_one_must_have_what_is_denied(self):
+        self.publish("four/alpha")
+        [alpha] = self.document("install", "alpha@1", "--device", "cpu")["installed"]
+        words = ["install", "tiny-op@1", "alpha@1", "--device", "cpu", "--deny"]
+        self.kiln(*words, alpha["manifest"], code=3, says="deny list")
+        self.kiln(*words, "nosuch", code=NOT_FOUND, says="deny nosuch: no variant is called so")
 
     # ---- a registry ----
 
@@ -542,7 +550,7 @@ class Verbs(World):
         self.kiln("cache", "verify")
         self.kiln("cache", "gc", "--unlocked")
         self.assertEqual(len(self.document("list")["installed"]), 1)
-        self.document("bundle", "create", "tiny-op@1", "--device", "cpu", "-o", self.project / "b.tar")
+        self.document("bundle", "create", "tiny-op@1", "--device", "cpu", "-o", "b.tar")
         self.kiln("bundle", "install", self.project / "b.tar", code=USAGE, says="its name is not UTF-8")
         self.run_command(KILN_REGISTRY, "key", self.work / "p256", "--type", "ecdsa")
         self.kiln("trust", "require", self.registry, "--package", os.fsdecode(b"caf\xe9"), "--key", self.work / "p256.pub",

@@ -204,6 +204,9 @@ TEST_CASE("has_kernel: agrees with an offline get_kernel, whatever is in the cac
       {"a deny list that cannot be meant",
        then([](const World&, Request& request) { request.deny = {"sha256:1"}; }),
        ErrorCode::kUsage},
+      {"denied, and there is no such variant",
+       then([](const World&, Request& request) { request.deny = {"cpu-bose"}; }),
+       ErrorCode::kNotFound},
       {"no such GPU",
        then([](const World&, Request& request) { request.device = Device::cuda(7); }),
        ErrorCode::kUsage},
@@ -345,6 +348,51 @@ TEST_CASE("deny: the settings' list counts as the request's own does") {
   const Error error = error_of([&] { get_kernel("sample", request); });
   CHECK(error.code() == ErrorCode::kNoVariant);
   CHECK_CONTAINS(error.what(), "it is on the deny list");
+}
+
+TEST_CASE("deny: what no variant of the package is called is refused, and not passed over") {
+  const World world;
+  Request request = world.request();
+  request.device = Device::cpu();
+  request.deny = {"cu12.4-sm_90", "nosuch", "sha256:" + std::string(64, '0')};
+  const Error error = error_of([&] { get_kernel("sample", request); });
+  CHECK(error.code() == ErrorCode::kNotFound);
+  CHECK_CONTAINS(error.what(), "resolve sample@1: deny nosuch, sha256:000");
+  CHECK_CONTAINS(error.what(), "'kiln resolve sample@1'");
+  CHECK(error_of([&] { prefetch("sample", request); }).code() == ErrorCode::kNotFound);
+  CHECK_FALSE(has_kernel("sample", request));
+
+  // A version that a fallback names has variants of its own; the settings are for all packages.
+  request = world.request(2);
+  request.device = Device::cpu();
+  request.deny = {"cu12.4-sm_90"};
+  CHECK(error_of([&] { get_kernel("sample", request); }).code() == ErrorCode::kNotFound);
+  request.fallback = {Fallback::cpu(), Fallback::other_version(1)};
+  CHECK(get_kernel("sample", request).version() == 2);
+  write_file(world.scratch / "config.json", R"({"schema":"kiln.settings/1","deny":["nosuch"]})");
+  const Environment settings("KILN_CONFIG", (world.scratch / "config.json").string());
+  CHECK(get_kernel("sample", request).version() == 2);
+}
+
+TEST_CASE("deny: a variant that the registry has and the cache does not know yet may be denied") {
+  const Scratch scratch;
+  Published published(scratch / "registry");
+  published.publish({cpu_draft(sample_library())});
+  const Draft cpu = published.drafts().front();
+  Request request{.version = 1,
+                  .device = Device::cpu(),
+                  .registry = published.root().string(),
+                  .cache = scratch / "cache"};
+  CHECK(get_kernel("sample", request).variant() == "cpu-base");
+  request.deny = {"cu12.4-sm_90"};
+  CHECK(error_of([&] { get_kernel("sample", request); }).code() == ErrorCode::kNotFound);
+  request.offline = true;
+  const Error error = error_of([&] { get_kernel("sample", request); });
+  CHECK(error.code() == ErrorCode::kNotFound);
+  CHECK_CONTAINS(error.what(), "the registry was not asked for newer builds");
+  published.publish({cpu, gpu_draft(sample_library("gpu"))});
+  request.offline = false;
+  CHECK(get_kernel("sample", request).variant() == "cpu-base");
 }
 
 TEST_CASE("host: the facts of another machine decide, and this one's overrides do not") {

@@ -94,6 +94,8 @@ class Requests(KilnTest):
         self.assertEqual(absent.reason.code, 10)
         document = kiln.resolve("geglu-mlp", 1, device="cpu", cache=self.cache)
         self.assertEqual((document["schema"], document["chosen"]), ("kiln.resolve/1", self.kernel.variant))
+        with self.assertRaisesRegex(kiln.NotFound, "deny nosuch: no variant is called so"):
+            kiln.resolve("geglu-mlp", 1, device="cpu", cache=self.cache, deny=["nosuch"])
 
     def test_has_kernel_writes_what_its_manual_says(self):
         cache = pathlib.Path(self.folder.name, "asked")

@@ -56,30 +56,23 @@ Json to_json(const Explanation& explanation) {
           {"rules", std::move(rules)}};
 }
 
-/// A variant that was mistyped behind --deny would not be denied. That of the settings is for all
-/// packages, and need not be in this one.
-void check_denied(const Options& options, const std::vector<Spec>& specs) {
+/// What is denied of several packages must be a variant of one of them.
+void check_denied(const Options& options, const std::vector<Spec>& specs,
+                  const InstallOptions& how) {
   std::vector<std::string> unknown = options.request.deny;
-  if (unknown.empty()) return;
   for (const Spec& spec : specs) {
-    const Choice choice =
-        Install(spec.name, options.request_for(spec), install_options(options)).choose();
-    for (const Variant& variant : choice.version.index.variants) {
-      std::erase(unknown, variant.id);
-      std::erase(unknown, variant.manifest.digest.str());
-    }
+    if (unknown.empty()) return;
+    Request request = options.request_for(spec);
+    request.deny = unknown;
+    Install one(spec.name, request, how);
+    unknown = one.unknown_denied(one.choose());
   }
-  if (unknown.empty()) return;
-  throw Error(ErrorCode::kNotFound, "deny " + join(unknown) +
-                                        ": no variant is called so. 'kiln "
-                                        "resolve " +
-                                        specs.front().text() + "' lists them");
+  if (!unknown.empty()) fail_unknown_denied(unknown, specs.front().text());
 }
 
 int run_resolve(const Options& options, const Explain& asked) {
   const Spec& spec = options.specs.front();
   const Request request = options.request_for(spec);
-  check_denied(options, options.specs);
   Choice choice = Install(spec.name, request, install_options(options)).choose();
   if (choice.resolution.chosen && !options.host) {
     choice.resolution.tuned = read_tuned(choice.resolution, choice.variant()).text;
@@ -241,7 +234,9 @@ int install_all(const Options& options) {
   if (options.dev) return install_dev(options);
   Json documents = Json::array();
   const std::vector<Spec> specs = options.specs_or_locked();
-  check_denied(options, specs);
+  InstallOptions how = install_options(options);
+  how.deny_is_its_own = specs.size() == 1;
+  if (!how.deny_is_its_own) check_denied(options, specs, how);
   std::vector<Installed> all(specs.size());
   const Observer on_event = one_at_a_time(options.request.on_event);
   in_parallel(specs.size(), kDownloadsAtOnce, options.request.stop,
@@ -249,7 +244,7 @@ int install_all(const Options& options) {
                 Request request = options.request_for(specs[i]);
                 request.on_event = on_event;
                 request.stop = stop;
-                Install one(specs[i].name, request, install_options(options));
+                Install one(specs[i].name, request, how);
                 all[i] = one.run();
                 // A warm install reads documents alone: the library is hashed before it is named.
                 one.check_installed(all[i].package);

@@ -48,6 +48,44 @@ std::vector<Advisory> Choice::warnings() const {
 }
 
 Choice Install::choose() {
+  Choice choice = choose_or_fall_back();
+  if (!deny_is_its_own_) return choice;
+  if (const std::vector<std::string> unknown = unknown_denied(choice); !unknown.empty()) {
+    fail_unknown_denied(unknown, label(source_.name, choice.version.index.version),
+                        deny_not_asked_);
+  }
+  return choice;
+}
+
+std::vector<std::string> Install::unknown_denied(const Choice& choice) {
+  std::vector<std::string> unknown = request_.deny;
+  const auto strike = [&](const Index& index) {
+    for (const Variant& variant : index.variants) {
+      std::erase(unknown, variant.id);
+      std::erase(unknown, variant.manifest.digest.str());
+    }
+  };
+  if (unknown.empty()) return unknown;
+  strike(choice.version.index);
+  for (std::size_t i = 0; i <= request_.fallback.size() && !lock_ && !unknown.empty(); ++i) {
+    const int version = attempt(i).version;
+    if (version != choice.version.index.version) strike(find_index(version, false).index);
+  }
+  if (unknown.empty()) return unknown;
+  if (const auto newer = newer_index(choice.version, deny_not_asked_)) strike(newer->index);
+  return unknown;
+}
+
+void fail_unknown_denied(const std::vector<std::string>& unknown, const std::string& package,
+                         const std::string& not_asked) {
+  throw Error(
+      ErrorCode::kNotFound,
+      "resolve " + package + ": deny " + join(unknown) +
+          ": no variant is called so. 'kiln resolve " + package + "' lists them" +
+          (not_asked.empty() ? "" : "; the registry was not asked for newer builds: " + not_asked));
+}
+
+Choice Install::choose_or_fall_back() {
   check_version();
   std::vector<Resolution> refused;
   std::string told;
@@ -109,24 +147,34 @@ Choice Install::choose(VersionIndex version, const Selection& selection) {
   Choice choice = judge(std::move(version), selection);
   if (choice.resolution.chosen) return choice;
   std::string not_asked;
-  if (choice.resolution.code != ErrorCode::kNoVariant) {
-    // No variant would fit: it is the machine that lacks something.
-  } else if (lock_) {
-    not_asked = lock_file_.string() + " pins this index; 'kiln lock' takes newer ones";
-  } else if (choice.version.fetched.empty()) {
-    try {  // variants may have been added
-      choice = judge(ask_index(choice.version.index.version, &choice.version), selection);
-    } catch (const Error& error) {
-      // A cache that may only be read cannot keep what is signed anew either.
-      const bool no_answer =
-          error.code() == ErrorCode::kNetwork || error.code() == ErrorCode::kNotFound ||
-          (error.code() == ErrorCode::kCache && ::access(source_.cache.root().c_str(), W_OK) != 0);
-      if (!no_answer && error.code() != ErrorCode::kOffline) throw;
-      not_asked = no_answer ? error.what() : "offline nothing is fetched";
+  // Else no variant would fit: it is the machine that lacks something.
+  if (choice.resolution.code == ErrorCode::kNoVariant) {
+    if (auto newer = newer_index(choice.version, not_asked)) {
+      choice = judge(*std::move(newer), selection);
     }
   }
   if (!choice.resolution.chosen) explain_none(choice, selection, not_asked);
   return choice;
+}
+
+std::optional<VersionIndex> Install::newer_index(const VersionIndex& known,
+                                                 std::string& not_asked) {
+  if (lock_) {
+    not_asked = lock_file_.string() + " pins this index; 'kiln lock' takes newer ones";
+    return std::nullopt;
+  }
+  if (!known.fetched.empty()) return std::nullopt;
+  try {
+    return ask_index(known.index.version, &known);
+  } catch (const Error& error) {
+    // A cache that may only be read cannot keep what is signed anew either.
+    const bool no_answer =
+        error.code() == ErrorCode::kNetwork || error.code() == ErrorCode::kNotFound ||
+        (error.code() == ErrorCode::kCache && ::access(source_.cache.root().c_str(), W_OK) != 0);
+    if (!no_answer && error.code() != ErrorCode::kOffline) throw;
+    not_asked = no_answer ? error.what() : "offline nothing is fetched";
+    return std::nullopt;
+  }
 }
 
 Resolution Install::resolve(const Index& index, const Selection& selection) {

@@ -44,6 +44,7 @@ Install::Install(std::string_view name, const Request& request, const InstallOpt
     : source_(name, request),
       request_(request),
       lock_file_(options.hold_to_lock ? lockfile_of(request, source_.settings) : fs::path()),
+      deny_is_its_own_(options.deny_is_its_own),
       other_host_(options.host),
       driver_problem_(options.driver_problem) {
   request_.on_event = source_.patience.on_event;

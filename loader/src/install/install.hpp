@@ -101,6 +101,9 @@ struct InstallOptions {
   /// Another machine's facts, for which it is to be chosen; nothing of this machine is probed.
   const Host* host = nullptr;
   bool hold_to_lock = true;  ///< whether a lock file counts: not where one is being made
+  /// Whether each entry of the request's `deny` must be a variant of this package: not where one
+  /// list is for several (unknown_denied).
+  bool deny_is_its_own = true;
   /// Why CUDA does not start on this machine, where the caller has tried: no GPU of it counts.
   std::string driver_problem = {};
 };
@@ -119,8 +122,14 @@ class Install {
   /// whether it runs here or not. Throws kNotFound where the package has none.
   DevFiles run_dev();
 
-  /// The first two, with the request's fallbacks. Does not throw where nothing fits.
+  /// The first two, with the request's fallbacks. Does not throw where nothing fits; kNotFound
+  /// where the request denies what no variant is called.
   Choice choose();
+
+  /// What the request denies and no variant is called, neither of the version that was chosen from
+  /// nor of those that its fallbacks name; the registry is asked where the cache may be behind it.
+  /// That of the settings is for all packages, and need not be in this one.
+  std::vector<std::string> unknown_denied(const Choice& choice);
 
   /// The index as the registry has it now; the locked one where there is a lock; offline, the
   /// cached one.
@@ -159,6 +168,10 @@ class Install {
   /// `ask`: the registry, though the cache has one.
   VersionIndex find_index(int version, bool ask);
   Choice choose(VersionIndex version, const Selection& selection);
+  Choice choose_or_fall_back();
+  /// Where the registry may have added variants to what the cache has. Nothing, with the reason,
+  /// where it cannot be asked.
+  std::optional<VersionIndex> newer_index(const VersionIndex& known, std::string& not_asked);
   void check_attested(const Choice& choice, const Package& package);
   Package unpack(Package package);
   std::filesystem::path pull_layer(const Descriptor& layer, const std::string& subject);
@@ -203,6 +216,8 @@ class Install {
   Request request_;
   std::filesystem::path lock_file_;   ///< empty: none
   std::optional<LockedKernel> lock_;  ///< what it says of this kernel
+  bool deny_is_its_own_;
+  std::string deny_not_asked_;  ///< why the registry was not asked for what is denied
   const Host* other_host_;
   std::string driver_problem_;
   std::optional<Host> host_;
@@ -219,6 +234,11 @@ enum class Layers { kLeft, kPulled };
 std::vector<Package> pull_all(std::string_view name, const Request& request,
                               const InstallOptions& options, const VersionIndex& version,
                               const std::vector<const Variant*>& variants, Layers layers);
+
+/// A ban of what there is not bans nothing: kNotFound, with where the variants are listed.
+[[noreturn]] void fail_unknown_denied(const std::vector<std::string>& unknown,
+                                      const std::string& package,
+                                      const std::string& not_asked = {});
 
 /// What a request, and the settings, ask of resolve.
 Selection selection_of(const Request& request, const Settings& settings);

@@ -44,12 +44,19 @@ const Gpu* find_gpu(const Host& host, int ordinal) {
   throw Error(ErrorCode::kUsage, "resolve " + label(index.name, index.version) + ": " + what);
 }
 
+/// A digest without its "sha256:". It could be a variant's id, and is not meant as one.
+bool is_bare_digest(std::string_view text) {
+  constexpr std::size_t kDigits = 64;
+  return text.size() == kDigits &&
+         text.find_first_not_of("0123456789abcdefABCDEF") == std::string_view::npos;
+}
+
 /// A deny list that does not say what it means denies nothing: that must not pass unnoticed.
 std::vector<Digest> denied_digests(const Index& index, const std::vector<std::string>& deny) {
   std::vector<Digest> digests;
   for (const std::string& entry : deny) {
     if (!entry.starts_with("sha256:")) {
-      if (is_variant_id(entry)) continue;
+      if (is_variant_id(entry) && !is_bare_digest(entry)) continue;
       fail_usage(index, "the deny list has " + quote(entry) +
                             ", expected a variant's id or the digest of its manifest, "
                             "\"sha256:<64 hex digits>\". Correct the entry");

@@ -222,7 +222,7 @@ TEST_CASE("lockfile: a version may grow, and may not change or shrink") {
 TEST_CASE("requirements: a project's kernels") {
   const Requirements full = parse_requirements(
       R"({"schema": "kiln.requirements/1", "registry": "https://kernels.example", "note": 1,
-          "kernels": {"b": {"version": 2}, "a": {"version": 1, "why": "speed"}}})",
+          "kernels": {"b": {"version": 2}, "a": {"version": 1, "note": "speed"}}})",
       "kiln.json");
   CHECK(full.registry == "https://kernels.example");
   CHECK(full.kernels == std::map<std::string, int>{{"a", 1}, {"b", 2}});
@@ -252,6 +252,10 @@ TEST_CASE("requirements: a project's kernels") {
        ErrorCode::kUsage, "expected an unsigned integer"},
       {R"({"schema": "kiln.requirements/1", "kernels": {"a": {"version": 1}, "a": {}}})",
        ErrorCode::kUsage, "twice"},
+      {R"({"schema": "kiln.requirements/1", "regstry": "/x", "kernels": {}})", ErrorCode::kUsage,
+       "has \"regstry\", which Kiln"},
+      {R"({"schema": "kiln.requirements/1", "kernels": {"a": {"version": 1, "devcie": "cpu"}}})",
+       ErrorCode::kUsage, "kernels.a: has \"devcie\", which Kiln"},
   };
   for (const Row& row : rows) {
     CAPTURE(row.text);

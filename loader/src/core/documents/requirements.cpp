@@ -14,9 +14,11 @@ constexpr std::string_view kRequirementsSchema = "kiln.requirements/1";
 Requirements read_requirements(const Json& json, std::string_view subject) {
   const JsonView document(json, std::string(subject));
   check_schema(document, kRequirementsSchema, "");
+  document.expect_members({"schema", "registry", "note", "kernels"});
   Requirements requirements{.registry = document.string_or("registry", "")};
   for (const auto& [name, kernel] : document.at("kernels").members()) {
     if (!is_package_name(name)) kernel.fail("is not a package name");
+    kernel.expect_members({"version", "note"});
     requirements.kernels.emplace(name, kernel.at("version").version_number());
   }
   return requirements;

@@ -5,7 +5,8 @@
 //
 //   {"schema": "kiln.requirements/1", "kernels": {"geglu-mlp": {"version": 1}}}
 //
-// "registry" (a folder or URL) is optional, for all kernels.
+// "registry" (a folder or URL) is optional, for all kernels. "note", beside it or in a kernel, is
+// for people. Any other member is refused: a misspelt "registry" must not take the default one.
 #pragma once
 
 #include <map>

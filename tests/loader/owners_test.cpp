@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <map>
@@ -23,6 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uid_t kOtherUser = 1001;
+constexpr gid_t kOtherGroup = 1002;
 
 TEST_CASE("owners: settings that others may write to, or exchange, are refused with the cure") {
   struct Case {
@@ -32,6 +34,7 @@ TEST_CASE("owners: settings that others may write to, or exchange, are refused w
     uid_t file_owner;
     uid_t folder_owner;
     const char* why;  ///< empty: it counts
+    gid_t folder_group = 0;
   };
   const Case cases[] = {
       {"mine", 0644, 0755, 0, 0, ""},
@@ -42,6 +45,9 @@ TEST_CASE("owners: settings that others may write to, or exchange, are refused w
       {"the way", 0644, 0777, 0, 0, "everyone may put another folder in its place"},
       {"another's", 0644, 0755, kOtherUser, 0, "it belongs to user 1001"},
       {"the way is another's", 0644, 0755, 0, kOtherUser, "which belongs to user 1001"},
+      {"a group's folder", 0644, 0775, 0, 0, "group 1002 may remove it from", kOtherGroup},
+      {"a group's folder like /tmp", 0644, 01775, 0, 0, "", kOtherGroup},
+      {"a group that only reads", 0644, 0750, 0, 0, "", kOtherGroup},
   };
   for (const Case& each : cases) {
     CAPTURE(each.name);
@@ -56,10 +62,10 @@ TEST_CASE("owners: settings that others may write to, or exchange, are refused w
                                 : R"({"schema": "kiln.trust/1", "roots": {}, "unsigned": ["/x"]})");
       REQUIRE(::chmod(file.c_str(), each.file) == 0);
       REQUIRE(::chmod(folder.c_str(), each.folder) == 0);
-      const bool foreign = each.file_owner != 0 || each.folder_owner != 0;
+      const bool foreign = each.file_owner != 0 || each.folder_owner != 0 || each.folder_group != 0;
       if (foreign && ::geteuid() != 0) continue;  // only root may
       if (foreign) REQUIRE(::chown(file.c_str(), each.file_owner, 0) == 0);
-      if (foreign) REQUIRE(::chown(folder.c_str(), each.folder_owner, 0) == 0);
+      if (foreign) REQUIRE(::chown(folder.c_str(), each.folder_owner, each.folder_group) == 0);
       const Environment config("KILN_CONFIG", std::nullopt);
       const Environment home("XDG_CONFIG_HOME", scratch.path().string());
       const auto counts = [&] {
@@ -79,6 +85,43 @@ TEST_CASE("owners: settings that others may write to, or exchange, are refused w
       counts();
     }
   }
+}
+
+TEST_CASE("owners: a group may not remove settings, but the user's own private group may") {
+  if (::geteuid() != 0) return;  // only root may give folders away
+  const Scratch scratch;
+  const fs::path folder = scratch / "kiln";
+  const fs::path behind = scratch / "dotfiles";
+  for (const fs::path& each : {folder, behind}) {
+    fs::create_directory(each);
+    REQUIRE(::chmod(each.c_str(), 0775) == 0);
+  }
+  const fs::path file = folder / "config.json";
+  write_file(behind / "kiln", "{}");
+  REQUIRE(::chmod((behind / "kiln").c_str(), 0644) == 0);
+  fs::create_symlink(behind / "kiln", file);
+  CHECK_FALSE(doubt_about_file(file, "KILN_CONFIG"));
+  for (const fs::path& each : {folder, behind}) {  // of the link, and of the file behind it
+    REQUIRE(::chown(each.c_str(), 0, kOtherGroup) == 0);
+    const std::optional<Doubt> doubt = doubt_about_file(file, "KILN_CONFIG");
+    REQUIRE(doubt);
+    CHECK_CONTAINS(doubt->why, "group 1002 may remove it from " + each.string());
+    CHECK_CONTAINS(doubt->next_step, "chmod g-w " + each.string());
+    CHECK(doubt_about_place(file, "KILN_CONFIG"));
+    CHECK_FALSE(doubt_about_way(file, "KILN_CACHE"));  // a cache may be a group's
+    REQUIRE(::chown(each.c_str(), 0, 0) == 0);
+  }
+  // Not root: user 1001, in group 1001, as one is made by adduser.
+  const pid_t child = ::fork();
+  if (child == 0) {
+    bool fine = ::chown(folder.c_str(), kOtherUser, kOtherUser) == 0 &&
+                ::chmod(scratch.path().c_str(), 0755) == 0 && ::seteuid(kOtherUser) == 0;
+    fine = fine && !doubt_about_place(folder / "new.json", "KILN_CONFIG");
+    ::_exit(fine ? 0 : 1);
+  }
+  int status = 1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
 }
 
 TEST_CASE("owners: a project's file counts whoever shares the project, and nobody's out of /tmp") {

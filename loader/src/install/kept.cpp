@@ -46,7 +46,7 @@ fs::path place_of(const Kept& kept, const std::string& name) {
                     "XDG_CONFIG_HOME or HOME");
   }
   fs::path file = folder / name;
-  if (const std::optional<Doubt> doubt = doubt_about_way(file, "KILN_CONFIG")) {
+  if (const std::optional<Doubt> doubt = doubt_about_place(file, "KILN_CONFIG")) {
     throw Error(ErrorCode::kUsage, subject + " in " + doubt->at.string() + ": " + doubt->why +
                                        ". " + doubt->next_step);
   }

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <vector>
 
+#include "base/draft.hpp"
 #include "base/join.hpp"
 #include "base/quote.hpp"
 #include "base/shell_word.hpp"
@@ -49,6 +50,25 @@ std::optional<Doubt> doubt_about(const fs::path& folder, const fs::path& path,
                      " to a place below a folder of your own" + vouch};
   }
   return {};
+}
+
+/// Whoever may write to the folder of a file may remove it, and with it what it forbids. A user's
+/// own private group has nobody else in it: adduser and useradd give it the user's number, and a
+/// umask of 002 is usual there. Of the folders above a group is not asked: who may write to those
+/// decides what runs by other files, such as .profile.
+std::optional<Doubt> doubt_about_group(const fs::path& path, const fs::path& file) {
+  const fs::path folder = file.parent_path();
+  struct stat status {};
+  if (::stat(folder.c_str(), &status) != 0) return {};
+  const bool may_remove = (status.st_mode & S_IWGRP) != 0 && (status.st_mode & S_ISVTX) == 0;
+  const gid_t group = status.st_gid;
+  if (!may_remove || group == 0 || group == status.st_uid || group == ::geteuid()) return {};
+  return Doubt{path,
+               "group " + std::to_string(group) + " may remove it from " + folder.string() +
+                   ", or put another in its place",
+               "Run 'chmod g-w " + shell_word(folder.string()) +
+                   "'. Where all of that group are trusted, set KILN_SAFE_FOLDERS=" +
+                   shell_word(folder.string())};
 }
 
 /// Of a file itself: it is one's own, and not everyone may write to it.
@@ -126,11 +146,23 @@ std::optional<Doubt> doubt_about_way(const fs::path& named, const std::string& v
   return {};
 }
 
+std::optional<Doubt> doubt_about_place(const fs::path& named, const std::string& variable) {
+  if (std::optional<Doubt> doubt = doubt_about_way(named, variable)) return doubt;
+  std::error_code unknown;
+  const fs::path path = fs::absolute(named, unknown);
+  if (unknown) return {};
+  for (const fs::path& file : {path, followed(path)}) {
+    if (is_vouched_for(file)) continue;
+    if (std::optional<Doubt> doubt = doubt_about_group(path, file)) return doubt;
+  }
+  return {};
+}
+
 std::optional<Doubt> doubt_about_file(const fs::path& path, const std::string& variable) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return {};
   // First the way: whoever cannot change that cannot exchange the file that is looked at next.
-  if (std::optional<Doubt> doubt = doubt_about_way(path, variable)) return doubt;
+  if (std::optional<Doubt> doubt = doubt_about_place(path, variable)) return doubt;
   std::error_code unknown;
   if (is_vouched_for(fs::absolute(path, unknown))) return {};
   if (std::optional<Doubt> doubt = doubt_about_bytes(path, status)) return doubt;

@@ -37,6 +37,12 @@ struct Doubt {
 std::optional<Doubt> doubt_about_way(const std::filesystem::path& path,
                                      const std::string& variable);
 
+/// The same of a file that decides, there or not yet, and of who may remove it: no group may write
+/// to its folder, nor to that of the file behind a link, but the user's own private group and
+/// root's. A cache may be a group's.
+std::optional<Doubt> doubt_about_place(const std::filesystem::path& path,
+                                       const std::string& variable);
+
 /// The same of a file that decides, and of its bytes: they are this user's or root's, and neither
 /// everyone nor a group may write to it. Nothing where there is no such file.
 std::optional<Doubt> doubt_about_file(const std::filesystem::path& path,

@@ -159,9 +159,7 @@ std::vector<FileLock> lock_file(const fs::path& file, bool quiet) {
     held.push_back(trust_layout(registry).lock());
     return held;
   }
-  return lock_folders_of({itself}, cli::stop_on_signals(), [&] {
-    if (!quiet) cli::tell("waiting for another process that signs %s\n", file.c_str());
-  });
+  return lock_folders_of({itself}, cli::waiting_for_others(quiet, cli::stop_on_signals()));
 }
 
 int run_sign(SignWords& words, const fs::path& file, const RegistryCall& call) {

@@ -5,9 +5,11 @@
     tune_test.py KILN_REGISTRY_BINARY KILN_BINARY WRITE_FIXTURE
 """
 
+import fcntl
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import tempfile
 
@@ -138,6 +140,17 @@ class Tune(World):
         self.tuned("--shape", "M=5,N=64")
         self.assertTrue(link.is_symlink())
         self.call(5, 64, says="of 2 measured shapes")
+        # Another settings folder may have a link to it, too: who changes it holds the folder of the file.
+        descriptor = os.open(self.work, os.O_RDONLY)
+        self.addCleanup(os.close, descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with subprocess.Popen([KILN, "tune", "sample@1", "--device", "cpu", "--shape", "M=6,N=64"], cwd=self.project, text=True,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=self.environment) as run:
+            said = run.stderr.readline()
+            run.send_signal(signal.SIGINT)
+            run.stderr.read()
+        self.assertIn(f"waiting for process {os.getpid()}, which holds {elsewhere}", said)
+        self.assertEqual(run.returncode, 130)
 
     def test_a_table_that_would_be_too_large_to_read_is_not_written(self):
         self.tuned("--shape", "M=4,N=64")

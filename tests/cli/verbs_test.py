@@ -290,6 +290,19 @@ class Verbs(World):
         self.kiln(*words, alpha["manifest"], code=3, says="deny list")
         self.kiln(*words, "nosuch", code=NOT_FOUND, says="deny nosuch: no variant is called so")
 
+    def test_who_waits_says_for_whom(self):
+        descriptor = os.open(self.project, os.O_RDONLY)
+        self.addCleanup(os.close, descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        for words in (["add", "tiny-op"], ["lock", "tiny-op@1"]):
+            with subprocess.Popen([KILN, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                  env=self.environment, cwd=self.project) as run:
+                said = run.stderr.readline()
+                run.send_signal(signal.SIGINT)
+                run.stderr.read()
+            self.assertIn(f"waiting for process {os.getpid()}, which holds {self.project}/kiln.lock", said)
+            self.assertEqual(run.returncode, 130)
+
     # ---- a registry ----
 
     def test_search_a_folder(self):

@@ -4,6 +4,7 @@
 #include "install/lock.hpp"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <stop_token>
@@ -86,8 +87,12 @@ TEST_CASE("lock: who waits for another one is told, and can be stopped") {
   const LockedKernel kernel = setting.lock().at("sample");
   std::stop_source stop;
   LockfileEdit inner = adding("b", kernel);
-  inner.stop = stop.get_token();
-  inner.on_wait = [&] { stop.request_stop(); };
+  inner.waiting.stop = stop.get_token();
+  inner.waiting.tell = [&](const std::string& note) {
+    CHECK(note == "waiting for process " + std::to_string(::getpid()) + ", which holds " +
+                      setting.file.string());
+    stop.request_stop();
+  };
   LockfileEdit outer = adding("a", kernel);
   Error refused(ErrorCode::kInternal, "none");
   outer.change = [&, change = outer.change](const Lockfile& before) {

@@ -188,8 +188,20 @@ class Waits(PublisherTest):
                 self.assertEqual(run.returncode, 130)
 
     def test_trust(self):
+        """Whoever changes the file holds its folder; where it is a link, that of the file behind it."""
+        for linked in (False, True):
+            with self.subTest(linked=linked):
+                self.trust_waits(linked)
+
+    def trust_waits(self, linked):
         folder = self.work / ".config/kiln"
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / "trust.json"
+        if linked:
+            shared = self.work / "shared"
+            shared.mkdir()
+            file.symlink_to(shared / "trust")
+            folder, file = shared, shared / "trust"
         # A directory is locked by its descriptor.
         descriptor = os.open(folder, os.O_RDONLY)
         self.addCleanup(os.close, descriptor)
@@ -197,11 +209,12 @@ class Waits(PublisherTest):
         for stop in (signal.SIGINT, signal.SIGTERM):
             with subprocess.Popen([KILN, "trust", "add", "/srv", "--unsigned"], stdout=subprocess.DEVNULL,
                                   stderr=subprocess.PIPE, text=True, env=self.environment) as run:
-                self.assertIn(f"waiting for process {os.getpid()}, which holds {folder}", run.stderr.readline())
+                said = run.stderr.readline()
                 run.send_signal(stop)
                 run.stderr.read()
+            self.assertIn(f"waiting for process {os.getpid()}, which holds {file}", said)
             self.assertEqual(run.returncode, 130)
-        self.assertFalse((folder / "trust.json").exists())
+        self.assertFalse(file.exists())
 
     def test_sign_and_publish(self):
         self.wait_and_stop(self.registry / "kiln.tuf/.lock", KILN_REGISTRY, "sign", "--registry", self.registry,
@@ -237,13 +250,13 @@ class Waits(PublisherTest):
         words = [KILN_REGISTRY, "sign", file, *words, "--key", self.private(first)]
         with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                               env=self.environment) as run:
-            self.assertIn("waiting for", run.stderr.readline())
+            self.assertIn(f"waiting for process {os.getpid()}, which holds", run.stderr.readline())
             run.send_signal(signal.SIGINT)
             run.stderr.read()
         self.assertEqual(run.returncode, 130)
         with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                               env=self.environment) as run:
-            self.assertIn("waiting for", run.stderr.readline())
+            self.assertIn(f"waiting for process {os.getpid()}, which holds", run.stderr.readline())
             os.replace(other, file)
             os.close(descriptor)
             self.assertEqual(run.stderr.read(), "")

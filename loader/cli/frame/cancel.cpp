@@ -9,6 +9,10 @@
 #include <csignal>
 #include <system_error>
 #include <thread>
+#include <utility>
+
+#include "base/quote.hpp"
+#include "loader/cli/frame/output.hpp"
 
 namespace kiln::cli {
 namespace {
@@ -55,6 +59,14 @@ std::stop_token stop_on_signals() {
     if (before.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);
   }
   return source.get_token();
+}
+
+Waiting waiting_for_others(bool quiet, std::stop_token stop) {
+  Waiting waiting{std::move(stop)};
+  if (!quiet) {
+    waiting.tell = [](const std::string& note) { tell("%s\n", printable(note).c_str()); };
+  }
+  return waiting;
 }
 
 }  // namespace kiln::cli

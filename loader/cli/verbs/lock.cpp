@@ -12,6 +12,7 @@
 #include "documents/descriptor.hpp"
 #include "documents/json.hpp"
 #include "documents/requirements.hpp"
+#include "loader/cli/frame/cancel.hpp"
 #include "loader/cli/frame/output.hpp"
 #include "loader/cli/verbs/cool_down.hpp"
 #include "loader/cli/verbs/fleet.hpp"
@@ -182,12 +183,7 @@ LockfileUpdate change_lockfile(const Project& project, const Options& options,
   edit.replace = force;
   edit.write = !project.check;
   if (const fs::path file = stated_in(project); !file.empty()) edit.beside = {file};
-  edit.stop = options.request.stop;
-  edit.on_wait = [&] {
-    if (!options.quiet) {
-      tell("waiting for another process that changes %s\n", project.lock.c_str());
-    }
-  };
+  edit.waiting = waiting_for_others(options.quiet, options.request.stop);
   return update_lockfile(project.lock, edit);
 }
 

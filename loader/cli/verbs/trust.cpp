@@ -14,6 +14,7 @@
 #include "base/shell_word.hpp"
 #include "documents/json.hpp"
 #include "install/signature_policy.hpp"
+#include "loader/cli/frame/cancel.hpp"
 #include "loader/cli/frame/output.hpp"
 #include "loader/cli/verbs/verbs.hpp"
 #include "settings/settings.hpp"
@@ -74,13 +75,6 @@ void add_root(Trust& trust, const std::string& registry, const std::string& byte
   std::erase(trust.unsigned_registries, registry);
 }
 
-/// A wait for another process says for which one, and Ctrl-C ends it.
-Waiting waiting_for(const Options& options) {
-  Waiting waiting{options.request.stop};
-  waiting.tell = [](const std::string& note) { tell("kiln: %s\n", printable(note).c_str()); };
-  return waiting;
-}
-
 int run_add(const Added& added, const Options& options) {
   if (added.is_unsigned != added.root.empty()) {
     throw Error(ErrorCode::kUsage,
@@ -88,7 +82,14 @@ int run_add(const Added& added, const Options& options) {
   }
   const std::string registry = canonical_registry(added.registry, load_settings());
   if (added.is_unsigned) {
-    update_trust([&](Trust& trust) { add_unsigned(trust, registry); }, waiting_for(options));
+    std::error_code unknown;
+    if (registry.starts_with('/') && std::filesystem::status(registry, unknown).type() ==
+                                         std::filesystem::file_type::not_found) {
+      fail_no_folder("trust add", registry,
+                     "Check its name: whoever made it later would be believed");
+    }
+    update_trust([&](Trust& trust) { add_unsigned(trust, registry); },
+                 waiting_for_others(options.quiet, options.request.stop));
     print_json("trust-add", {{"registry", registry}, {"unsigned", true}});
     print("%s: unsigned. Whoever can write to it, or answers in its place, chooses what runs\n",
           registry.c_str());
@@ -97,7 +98,7 @@ int run_add(const Added& added, const Options& options) {
   const std::string bytes = read_document(added.root, trust::kMaxRootBytes);
   const trust::Root root = root_of(bytes, added.root.string());
   update_trust([&](Trust& trust) { add_root(trust, registry, bytes, added.replace); },
-               waiting_for(options));
+               waiting_for_others(options.quiet, options.request.stop));
   print_json("trust-add", document_of(registry, root));
   print("%s: root %s\n  keys %s\n", registry.c_str(), describe(root).c_str(),
         join(root.root.ids, ", ").c_str());
@@ -220,7 +221,7 @@ int run_require(Required required, const Options& options) {
                         " requires no statement " + wanted.statement + " of " +
                         quote(wanted.package) + ". 'kiln trust list' shows what it has");
       },
-      waiting_for(options));
+      waiting_for_others(options.quiet, options.request.stop));
   print_json("trust-require", document_of(wanted));
   if (!required.none) print_requirement(wanted);
   return 0;
@@ -236,7 +237,7 @@ int run_remove(const std::string& written, const Options& options) {
                     "trust remove " + registry + ": " + trust_path().string() +
                         " does not name it. 'kiln trust list' shows what it has");
       },
-      waiting_for(options));
+      waiting_for_others(options.quiet, options.request.stop));
   print_json("trust-remove", {{"registry", registry}});
   print("%s is not trusted any more; what is installed of it stays\n", registry.c_str());
   return 0;

@@ -19,6 +19,7 @@
 #include "documents/json.hpp"
 #include "documents/names.hpp"
 #include "install/install.hpp"
+#include "loader/cli/frame/cancel.hpp"
 #include "loader/cli/frame/output.hpp"
 #include "loader/cli/verbs/tune_search.hpp"
 #include "loader/cli/verbs/tune_shapes.hpp"
@@ -217,10 +218,9 @@ int run_tune(const Options& options, const TuneRequest& asked) {
     one["wrong"] = found.wrong;
     printed.push_back(std::move(one));
     // Each time: a long run may be cut off.
-    tuned = update_tuned(
-        resolution, variant,
-        {[&](TunedTable& kept) { add(kept, offered, std::move(found.row)); }, request.stop,
-         [&] { tell("waiting for another process that changes the tuned table\n"); }});
+    tuned = update_tuned(resolution, variant,
+                         {[&](TunedTable& kept) { add(kept, offered, std::move(found.row)); },
+                          waiting_for_others(options.quiet, options.request.stop)});
   }
   print(
       "%zu of %zu shapes take another kernel in programs that start from now on; the table is %s\n",

@@ -76,8 +76,8 @@ LockfileUpdate update_lockfile(const fs::path& file, const LockfileEdit& edit) {
   std::vector<FileLock> alone;
   if (edit.write) {
     std::vector<fs::path> files = {target};
-    for (const fs::path& each : edit.beside) files.push_back(followed(each));
-    alone = lock_folders_of(files, edit.stop, edit.on_wait);
+    files.insert(files.end(), edit.beside.begin(), edit.beside.end());
+    alone = lock_folders_of(files, edit.waiting);
   }
   LockfileUpdate update;
   std::optional<Lockfile> found;

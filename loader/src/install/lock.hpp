@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file_lock.hpp"
 #include "documents/lockfile.hpp"
 #include "kiln/request.hpp"
 
@@ -35,8 +36,7 @@ struct LockfileEdit {
   bool write = true;     ///< false: only to see what would change
   /// Files that `change` reads and writes as well, such as kiln.json: their folders are locked too.
   std::vector<std::filesystem::path> beside = {};
-  std::stop_token stop = {};      ///< ends the wait for another process
-  std::function<void()> on_wait;  ///< called once if there is one to wait for
+  Waiting waiting = {};  ///< for another process
 };
 
 struct LockfileUpdate {

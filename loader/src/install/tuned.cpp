@@ -190,8 +190,7 @@ Tuned update_tuned(const Resolution& resolution, const Variant& variant,
                    const TunedUpdate& update) {
   TunedTable table = new_table(resolution, variant);
   const std::string name = file_name(table);
-  const std::vector<FileLock> alone =
-      lock_folders_of({place_of(kTables, name)}, update.stop, update.on_wait);
+  const std::vector<FileLock> alone = lock_folders_of({place_of(kTables, name)}, update.waiting);
   Tuned tuned = read_tuned(resolution, variant);
   if (tuned.table) table.ops = std::move(tuned.table->ops);
   update.change(table);

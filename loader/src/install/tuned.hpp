@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/digest.hpp"
+#include "base/file_lock.hpp"
 #include "documents/json_fwd.hpp"
 #include "documents/variant.hpp"
 #include "kiln/resolution.hpp"
@@ -83,8 +84,7 @@ Tuned read_tuned(const Resolution& resolution, const Variant& variant);
 /// read.
 struct TunedUpdate {
   std::function<void(TunedTable&)> change;  ///< of what is there; of a new table where nothing is
-  std::stop_token stop = {};
-  std::function<void()> on_wait = {};  ///< another process changes it
+  Waiting waiting = {};                     ///< another process may change it
 };
 
 /// What it is now. Throws what read_tuned and keep() throw.

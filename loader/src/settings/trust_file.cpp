@@ -157,13 +157,11 @@ void update_trust(const std::function<void(Trust&)>& change, const Waiting& wait
                 "write trust: the environment names no folder for settings. Set KILN_CONFIG, "
                 "XDG_CONFIG_HOME or HOME");
   }
-  check_doubt(doubt_about_way(path, "KILN_CONFIG"));
-  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  make_folders(folder);  // under any umask such that others may not write to them
-  FileDescriptor opened = try_open(folder, O_RDONLY | O_DIRECTORY);
-  if (!opened.valid()) fail_file("open", folder, errno);
+  check_doubt(doubt_about_place(path, "KILN_CONFIG"));
+  // Under any umask such that others may not write to them.
+  make_folders(path.has_parent_path() ? path.parent_path() : fs::path("."));
   // Where there are no locks, the last one to write wins.
-  const FileLock held = FileLock::wait(std::move(opened), LockMode::kExclusive, waiting, folder);
+  const std::vector<FileLock> held = lock_folders_of({path}, waiting);
   Trust trust = read_trust();
   change(trust);
   replace_file(path, serialize_trust(trust), 0644);

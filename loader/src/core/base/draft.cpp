@@ -254,13 +254,12 @@ void replace_file(const fs::path& file, std::string_view bytes, mode_t mode) {
   draft.publish();
 }
 
-std::vector<FileLock> lock_folders_of(const std::vector<fs::path>& files,
-                                      const std::stop_token& stop,
-                                      const std::function<void()>& on_wait) {
+std::vector<FileLock> lock_folders_of(const std::vector<fs::path>& files, const Waiting& waiting) {
   // By device and number: one folder has many names. In one order: two processes that each held
   // what the other waits for would wait for ever.
   std::map<std::pair<dev_t, ino_t>, std::pair<FileDescriptor, fs::path>> folders;
-  for (const fs::path& file : files) {
+  for (const fs::path& named : files) {
+    const fs::path file = followed(named);
     const fs::path folder = file.parent_path();
     FileDescriptor opened = try_open(folder, O_RDONLY | O_DIRECTORY);
     struct stat status {};
@@ -270,16 +269,9 @@ std::vector<FileLock> lock_folders_of(const std::vector<fs::path>& files,
     folders.try_emplace({status.st_dev, status.st_ino}, std::move(opened), file);
   }
   std::vector<FileLock> held;
-  bool told = false;
   for (auto& [number, each] : folders) {
-    auto& [folder, file] = each;
-    FileDescriptor again(::fcntl(folder.get(), F_DUPFD_CLOEXEC, 0));
-    FileLock lock = FileLock::attempt(std::move(folder), LockMode::kExclusive);
-    if (!lock.held()) {
-      if (on_wait && !std::exchange(told, true)) on_wait();
-      lock = FileLock::wait(std::move(again), LockMode::kExclusive, {stop, {}}, file);
-    }
-    held.push_back(std::move(lock));
+    held.push_back(
+        FileLock::wait(std::move(each.first), LockMode::kExclusive, waiting, each.second));
   }
   return held;
 }

@@ -99,11 +99,10 @@ void publish_bytes(const std::filesystem::path& folder, const std::filesystem::p
 void replace_file(const std::filesystem::path& file, std::string_view bytes, mode_t mode);
 
 /// For a change to files of the user's, from the read to the write: locks the folders that they are
-/// in, each once and in one order, because the files themselves are replaced. `on_wait` is called
-/// once if another process has one of them. Holds nothing where the file system locks no folders.
+/// in, each once and in one order, because the files themselves are replaced; of a link that of the
+/// file which followed() gives. Holds nothing where the file system locks no folders.
 std::vector<FileLock> lock_folders_of(const std::vector<std::filesystem::path>& files,
-                                      const std::stop_token& stop,
-                                      const std::function<void()>& on_wait);
+                                      const Waiting& waiting);
 
 /// Links `from` to `to`, in the place of what is there; false where the disk links no such files.
 bool link_file(const std::filesystem::path& from, const std::filesystem::path& to);

@@ -290,6 +290,20 @@ class Verbs(World):
         self.kiln(*words, alpha["manifest"], code=3, says="deny list")
         self.kiln(*words, "nosuch", code=NOT_FOUND, says="deny nosuch: no variant is called so")
 
+    def test_a_place_that_was_mistyped_is_looked_at(self):
+        self.kiln("install", "tiny-op@1", "--device", "cpu")
+        for place in (self.work / "nosuch", "nosuch", f"file://{self.work}/nosuch"):
+            for words in (["install", "tiny-op@1", "--device", "cpu"], ["add", "tiny-op"], ["info", "tiny-op"], ["search"]):
+                self.kiln(*words, "--from", place, code=NOT_FOUND, says="nosuch: there is no such f")
+        self.assertFalse((self.project / "kiln.lock").exists())
+        self.kiln("install", "tiny-op@1", "--device", "cpu", "--from", self.registry)
+
+    def test_a_folder_that_was_mistyped_is_not_trusted(self):
+        for folder in ("nosuch", self.work / "nosuch"):
+            self.kiln("trust", "add", folder, "--unsigned", code=NOT_FOUND,
+                      says=f"trust add {self.work}/" + ("project/" if folder == "nosuch" else "") + "nosuch: there is no such folder")
+        self.assertFalse((self.work / ".config/kiln/trust.json").exists())
+
     def test_who_waits_says_for_whom(self):
         descriptor = os.open(self.project, os.O_RDONLY)
         self.addCleanup(os.close, descriptor)

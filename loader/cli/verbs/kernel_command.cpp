@@ -38,6 +38,15 @@ Device parse_device(const std::string& text) {
   throw Error(ErrorCode::kUsage, "--device " + text + " is not auto, cpu or cuda:N");
 }
 
+/// The cache may have all that is asked for; a name that was mistyped is an error all the same.
+void check_is_there(const std::string& from) {
+  const std::string place = canonical_registry(from, load_settings());
+  std::error_code error;
+  if (!place.starts_with('/') || std::filesystem::exists(place, error)) return;
+  if (error) fail_file("look at", place, error.value());
+  fail_no_folder("fetch from", place, "Check --from, which may name a file, too");
+}
+
 }  // namespace
 
 Host read_host(const std::string& path) {
@@ -205,6 +214,7 @@ void KernelCommand::runs(std::function<int(const Options&)> run) {
     // As a shell completes it; a variable, which counts wherever one is, must have the whole path.
     if (!options.request.cache.empty())
       options.request.cache = absolute_path(options.request.cache);
+    if (!options.request.from.empty()) check_is_there(options.request.from);
     for (const std::string& text : typed->packages) options.specs.push_back(parse_spec(text));
     options.request.device = parse_device(typed->device);
     options.request.allow_jit = !typed->no_jit;

@@ -119,12 +119,17 @@ bool opens(const std::string& pem, const std::string& passphrase) {
   return opened;
 }
 
+/// The file that a key's name names, where it names one.
+std::string path_of(const std::string& name) {
+  constexpr std::string_view kFile = "file:";
+  return name.starts_with(kFile) ? name.substr(kFile.size()) : name;
+}
+
 /// ssh's rule: a private key that others may read is no longer private. What is not a file, such as
 /// a token's URI, has its own ways.
 void check_private(const std::string& name) {
   struct stat status {};
-  constexpr std::string_view kFile = "file:";
-  const std::string path = name.starts_with(kFile) ? name.substr(kFile.size()) : name;
+  const std::string path = path_of(name);
   const NamedFile opened = open_named_file(path, Pipes::kRead);
   if (opened.error == 0 && !opened.problem.empty()) {  // OpenSSL would wait for it
     fail_key("open key " + quote(name), opened.problem + ". Name another path");
@@ -168,7 +173,13 @@ PrivateKey PrivateKey::open(const std::string& name, const std::string& passphra
   const Store store(OSSL_STORE_open(name.c_str(), asking.get(), &given, nullptr, nullptr),
                     OSSL_STORE_close);
   const std::string operation = "open key " + quote(name);
-  if (!store) fail_key(operation, "OpenSSL cannot open it. Check the path");
+  if (!store) {
+    const std::string path = path_of(name);
+    const bool is_uri = path == name && name.find(':') != std::string::npos;
+    const int error = is_uri ? 0 : open_named_file(path, Pipes::kRead).error;
+    if (error != 0) fail_file("open key", path, error);
+    fail_key(operation, "OpenSSL cannot open it. Check the path");
+  }
   if (std::shared_ptr<EVP_PKEY> key = load_key(store.get())) return PrivateKey(std::move(key));
   fail_key(operation, "found no private key that this passphrase opens. Set KILN_KEY_PASSPHRASE");
 }
@@ -225,7 +236,7 @@ PrivateKey write_key(PrivateKey key, const std::filesystem::path& file,
   std::filesystem::path half = itself;
   half += ".pub";
   // A run that was cut has made the first file, and may have given its key to nobody.
-  if (stands(itself) && !stands(half)) {
+  if (stands(itself, &fail_file) && !stands(half, &fail_file)) {
     std::optional<PrivateKey> cut = try_open(itself, passphrase);
     if (cut && cut->key().type == key.key().type) {
       publish_bytes(half.parent_path(), half, cut->public_pem(), 0644);

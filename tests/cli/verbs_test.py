@@ -304,6 +304,22 @@ class Verbs(World):
                       says=f"trust add {self.work}/" + ("project/" if folder == "nosuch" else "") + "nosuch: there is no such folder")
         self.assertFalse((self.work / ".config/kiln/trust.json").exists())
 
+    @unittest.skipIf(os.geteuid(), "root gives what it has to nobody, whom it then is")
+    def test_what_is_no_cache_is_not_told_of_one(self):
+        os.chmod(self.work, 0o755)
+        self.environment["HOME"] = self.environment["KILN_CACHE"] = "/nonexistent"
+        (self.work / "closed").mkdir(mode=0o700)
+        nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups"
+        for command in (f"{KILN_REGISTRY} key {self.work}/closed/k", f"{KILN} audit", f"{KILN} outdated", f"{KILN} lock"):
+            words = ["/bin/sh", "-c", f"cd {self.work}/closed && exec {nobody} {command}"]
+            done = self.run_command(*words, code=9, says="Permission denied")
+            self.assertNotIn("KILN_CACHE", done.stderr, command)
+
+    def test_a_key_that_is_not_there(self):
+        done = self.run_command(KILN_REGISTRY, "attest", "tiny-op@1", "--registry", self.registry, "--key", "nosuch",
+                                code=NOT_FOUND, says="open key nosuch: No such file or directory. Check the path")
+        self.assertNotIn("OpenSSL", done.stderr)
+
     def test_who_waits_says_for_whom(self):
         descriptor = os.open(self.project, os.O_RDONLY)
         self.addCleanup(os.close, descriptor)

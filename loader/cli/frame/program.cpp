@@ -84,10 +84,13 @@ int run_elsewhere(const VerbElsewhere& verb, const std::string& name, char** arg
   argv[0] = path.data();
   ::execv(path.c_str(), argv);
   if (errno == ENOENT || errno == ENOTDIR) {
-    throw Error(
-        ErrorCode::kNotFound,
-        name + " " + verb.word + ": there is no " + path +
-            "; that command comes with a build of Kiln's source, not with an installed loader");
+    throw Error(ErrorCode::kNotFound,
+                name + " " + verb.word + ": there is no " + path +
+                    (verb.is_packaged
+                         ? ", which comes with each package of Kiln and each build of its source. "
+                           "Install Kiln anew"
+                         : "; that command comes with a build of Kiln's source, not with an "
+                           "installed loader"));
   }
   throw Error(ErrorCode::kNotFound, name + " " + verb.word + ": run " + path + ": " +
                                         std::generic_category().message(errno) +

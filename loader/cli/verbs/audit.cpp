@@ -8,6 +8,7 @@
 #include <memory>
 #include <set>
 
+#include "base/draft.hpp"
 #include "base/join.hpp"
 #include "base/posix.hpp"
 #include "base/quote.hpp"
@@ -136,7 +137,7 @@ Subject held_by(const fs::path& lock, const Options& options) {
   if (is_file) return of_bundle(request.from, options);
   if (!request.registry.empty() || !request.from.empty()) return of_registry(options);
   if (!lock.empty()) return of_lock(lock);
-  if (stands("kiln.lock")) return of_lock("kiln.lock");
+  if (stands("kiln.lock", &fail_file)) return of_lock("kiln.lock");
   const fs::path named = load_settings().lock;
   return named.empty() ? of_cache(options) : of_lock(named);
 }

@@ -133,10 +133,10 @@ Json examine_registry(const Options& options, Findings& findings) {
 Json examine_cache(const Options& options, Findings& findings) {
   try {
     const Cache cache(options.request.cache);
-    const bool exists = stands(cache.root());
+    const bool exists = stands(cache.root(), &fail_cache);
     // A cache that does not exist yet is made by the first install: its nearest parent counts.
     std::filesystem::path present = cache.root();
-    while (!stands(present)) present = present.parent_path();
+    while (!stands(present, &fail_cache)) present = present.parent_path();
     std::error_code unknown;  // what may not be looked at cannot be written to either
     const bool writable =
         std::filesystem::is_directory(present, unknown) && access(present.c_str(), W_OK) == 0;

@@ -217,7 +217,7 @@ int run_path(Options options) {
   const std::string subject = spec.text();
   Install install(spec.name, request, install_options(options));
   const std::optional<Package> package = find_installed(install);
-  if (package && stands(package->library)) {
+  if (package && stands(package->library, &fail_cache)) {
     install.check_installed(*package);
     print_json("path", {{"variant", package->variant.id}, {"library", package->library.string()}});
     print_path(package->library);

@@ -104,7 +104,7 @@ void Options::tell_repair() const {
 
 Cache Options::existing_cache() const {
   Cache cache(request.cache, request.stop, request.on_event);
-  if (request.cache.empty() || stands(cache.root())) return cache;
+  if (request.cache.empty() || stands(cache.root(), &fail_cache)) return cache;
   throw Error(ErrorCode::kNotFound, command + ": there is no folder " + cache.root().string() +
                                         ". Check --cache; the first install makes it");
 }

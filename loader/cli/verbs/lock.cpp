@@ -54,7 +54,7 @@ std::string subject_of(const fs::path& file) {
 fs::path stated_in(const Project& project) {
   constexpr const char* kUsual = "kiln.json";
   if (!project.requirements.empty()) return project.requirements;
-  return stands(kUsual) ? kUsual : "";
+  return stands(kUsual, &fail_file) ? kUsual : "";
 }
 
 /// What is to be in the lock file: each kernel and its version. Kernels that are named join those
@@ -125,7 +125,8 @@ int run_lock(const Locking& locking, const Options& options) {
       locking.force);
   // The file as it is from now on: with --check that is as it was.
   Fleet fleet{nullptr, 0};
-  if (!locking.hosts.empty() && (stands(locking.project.lock) || !locking.project.check)) {
+  if (!locking.hosts.empty() &&
+      (stands(locking.project.lock, &fail_file) || !locking.project.check)) {
     fleet = check_fleet(locking.hosts, locking.project.lock, options);
   }
   Json more = {{"young", cool_down.young()}, {"hosts", std::move(fleet.machines)}};

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 
+#include "base/draft.hpp"
 #include "base/join.hpp"
 #include "base/number.hpp"
 #include "base/posix.hpp"
@@ -120,7 +121,7 @@ std::string note_of(const Standing& kernel) {
 
 int run_outdated(const std::string& lock, const Options& options) {
   std::filesystem::path file = lock.empty() ? Project().lock : lock;
-  if (lock.empty() && !stands(file)) file = load_settings().lock;
+  if (lock.empty() && !stands(file, &fail_file)) file = load_settings().lock;
   std::vector<Standing> kernels = file.empty() ? cached_kernels(options) : locked_kernels(file);
   const std::string where = file.empty() ? options.existing_cache().root().string() : file.string();
   for (const Spec& spec : options.specs) {

@@ -385,7 +385,7 @@ void Install::write_ref(const VersionIndex& version) {
 /// and removed. A cache that cannot be written serves it all the same.
 void Install::list_again(const VersionIndex& version) {
   const int number = version.index.version;
-  if (stands(source_.cache.ref_path(source_.registry, source_.name, number))) return;
+  if (stands(source_.cache.ref_path(source_.registry, source_.name, number), &fail_cache)) return;
   try {
     write_ref(version);
   } catch (const Error& error) {

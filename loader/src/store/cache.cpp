@@ -69,7 +69,7 @@ FileDescriptor Cache::open_blob(const Digest& digest) const {
 }
 
 bool Cache::has_blob(const Digest& digest) const {
-  return stands(blob_path(digest));
+  return stands(blob_path(digest), &fail_cache);
 }
 
 fs::path Cache::ingest_path(const Digest& digest, const std::string& suffix) const {
@@ -143,7 +143,7 @@ FileLock Cache::lease(const Digest& config) const {
 
 bool Cache::is_leased(const Digest& config) const {
   const fs::path path = root_ / "locks" / (config.hex() + ".use");
-  if (!stands(path)) return false;
+  if (!stands(path, &fail_cache)) return false;
   return !FileLock::attempt(open_lock_file(path, LockMode::kExclusive), LockMode::kExclusive)
               .held();
 }

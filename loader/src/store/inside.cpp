@@ -190,7 +190,7 @@ void check_root(const fs::path& root) {
   const FileDescriptor folder = try_open(root, O_PATH);
   if (!folder.valid()) {
     if (errno != ENOENT) fail_cache("open cache", root, errno);
-    if (!stands(root)) return;  // made on the first write
+    if (!stands(root, &fail_cache)) return;  // made on the first write
     refuse(root, "it is a symbolic link to a place that is not there",
            "Make that folder, or set KILN_CACHE to a folder of your own");
   }
@@ -216,7 +216,7 @@ bool is_marked(const fs::path& root) {
 }
 
 void make_root(const fs::path& root) {
-  if (!stands(root)) {
+  if (!stands(root, &fail_cache)) {
     make_way(root.parent_path());
     if (::mkdir(root.c_str(), 0755) != 0 && errno != EEXIST) {
       fail_cache("make folder", root, errno);

@@ -29,7 +29,7 @@ std::optional<InstalledVariant> read_variant(const Cache& cache, const Ref& ref,
   if (!config_bytes) return std::nullopt;
   found.config = parse_config(*config_bytes, "config of " + subject);
   found.folder = cache.unpacked_path(found.manifest.config.digest);
-  if (!stands(found.folder)) return std::nullopt;
+  if (!stands(found.folder, &fail_cache)) return std::nullopt;
   found.library = found.folder / found.config.library;
   for (const ArchiveFile& file : found.config.files) found.bytes += file.size;
   return found;

@@ -54,7 +54,7 @@ bool Cache::keep_lock_file(const fs::path& lock_file) const {
   const fs::path entry = root_ / "roots" / (Digest::of(named.string()).hex() + ".json");
   const std::string bytes = dump_json(root_of(named.string()));
   if (says(root_, entry, bytes)) return true;  // each install of a locked project comes here
-  if (stands(root_) && ::access(root_.c_str(), W_OK) != 0) return false;
+  if (stands(root_, &fail_cache) && ::access(root_.c_str(), W_OK) != 0) return false;
   const FileLock used = use_to_write();
   make_folder("roots");
   write_file(entry, bytes);

@@ -155,20 +155,21 @@ class Walk {
       const VariantManifest manifest =
           parse_manifest(document(variant.manifest), "manifest of " + subject);
       const fs::path folder = cache_.unpacked_path(manifest.config.digest);
-      if (!cache_.has_blob(manifest.config.digest) && !stands(folder)) return;  // was cut short
+      if (!cache_.has_blob(manifest.config.digest) && !stands(folder, &fail_cache))
+        return;  // was cut short
       if (!check_blob(ref, subject, manifest.config)) return;
       const Config config = parse_config(document(manifest.config), "config of " + subject);
       check_agreement(index, variant, config);
       // A layer that is missing is not needed: its files are unpacked.
       if (cache_.has_blob(manifest.layer.digest)) check_blob(ref, subject, manifest.layer);
-      if (stands(folder)) {
+      if (stands(folder, &fail_cache)) {
         check_files(ref, subject,
                     {config, manifest.config.digest, manifest.config.digest, manifest.layer,
                      manifest.unpacked_size});
       }
       if (!manifest.has_dev()) return;
       if (cache_.has_blob(manifest.dev.digest)) check_blob(ref, subject, manifest.dev);
-      if (stands(cache_.unpacked_path(manifest.dev.digest))) {
+      if (stands(cache_.unpacked_path(manifest.dev.digest), &fail_cache)) {
         check_files(ref, subject,
                     {config.dev_part(), manifest.dev.digest, manifest.config.digest, manifest.dev,
                      manifest.dev_unpacked_size});
@@ -245,7 +246,7 @@ class Walk {
 }  // namespace
 
 std::vector<CheckedFile> verify_installed(const Cache& cache, std::string_view name, int version) {
-  if (!stands(cache.root())) {
+  if (!stands(cache.root(), &fail_cache)) {
     throw Error(ErrorCode::kNotFound, "verify " + cache.root().string() +
                                           ": there is no such folder. Check KILN_CACHE or --cache; "
                                           "the first install makes it");

@@ -47,9 +47,10 @@ class FileDescriptor {
 [[noreturn]] void fail_cache(std::string_view operation, const std::filesystem::path& path,
                              int error);
 
-/// Whether there is anything of that name. kCache where this user may not look: what is not to be
-/// seen is not absent.
-bool stands(const std::filesystem::path& path);
+/// Whether there is anything of that name. Where this user may not look `fail` throws, which is
+/// fail_cache, or for files that are not the cache's fail_file: what is not to be seen is not
+/// absent.
+bool stands(const std::filesystem::path& path, decltype(&fail_cache) fail);
 
 /// O_CLOEXEC is added. An invalid descriptor, with errno set, if it cannot be opened; but kCache
 /// where no more files may be open, for which the path is not to blame and the remedy is another.

@@ -320,6 +320,13 @@ class Verbs(World):
                                 code=NOT_FOUND, says="open key nosuch: No such file or directory. Check the path")
         self.assertNotIn("OpenSSL", done.stderr)
 
+    def test_a_name_that_json_cannot_say(self):
+        name = os.fsdecode(b"q\xff.key")
+        self.run_command(KILN_REGISTRY, "key", name, "--json", code=USAGE, says=['"q\\xff.key"', "not UTF-8"])
+        self.assertEqual(list(self.project.iterdir()), [])
+        self.run_command(KILN_REGISTRY, "key", name)
+        self.assertEqual(sorted(os.listdir(os.fsencode(self.project))), [b"q\xff.key", b"q\xff.key.pub"])
+
     def test_who_waits_says_for_whom(self):
         descriptor = os.open(self.project, os.O_RDONLY)
         self.addCleanup(os.close, descriptor)

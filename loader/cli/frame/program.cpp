@@ -17,6 +17,7 @@
 #include <system_error>
 
 #include "base/process.hpp"
+#include "base/quote.hpp"
 #include "base/shell_word.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
@@ -199,6 +200,16 @@ class Surface {
   Declared declared_;
 };
 
+/// A document would name another file than the one that is written: JSON is UTF-8.
+void check_can_be_json(int argc, char** argv) {
+  if (!asks_for_json(argc, argv)) return;
+  const auto found = std::find_if_not(argv, argv + argc, &is_utf8);
+  if (found == argv + argc) return;
+  throw Error(ErrorCode::kUsage, quote(*found) +
+                                     " is not UTF-8, as a document is that may name it. Leave "
+                                     "--json out, or take another name");
+}
+
 int run(const Program& program, Words words) {
   if (!program.declare) read_help(words);
   run_elsewhere(program, words);
@@ -217,6 +228,7 @@ int run(const Program& program, Words words) {
     return completed;
   };
   try {
+    check_can_be_json(argc, argv);
     const int code = surface.run(argc, argv);
     flush_result();
     return code;

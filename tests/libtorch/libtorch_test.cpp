@@ -120,11 +120,11 @@ void check_residual_rounding() {
   mlp->to(torch::kBFloat16);
   const auto x = torch::randn({64, 48}).to(torch::kBFloat16);
   const auto y = mlp->forward(x);
-  const auto left = mlp->forward(x, -y);
-  mlp->to(torch::kFloat64);
-  const auto exact = reference(mlp, x.to(torch::kFloat64),
-                               [](const torch::Tensor& z) { return torch::gelu(z, "tanh"); });
-  check_close(left, exact - y.to(torch::kFloat64), "what rounding took", 1e-2);
+  // Whatever the variant rounds before: a CPU's may round h to bfloat16, too.
+  const auto left = mlp->forward(x, -y).to(torch::kFloat64);
+  const auto half_step = y.to(torch::kFloat64).abs() / 256;
+  check((left.abs() <= half_step).all().item<bool>(), "what rounding took is half a step");
+  check(left.count_nonzero().item<int64_t>() > left.numel() / 2, "what rounding took is there");
 }
 
 void check_residual_errors() {

@@ -23,7 +23,7 @@ SPELLINGS = [
     ("kiln registry", "list --json --quiet", OK, "kiln.registry-list/1"),
     ("kiln registry", "key k -q", OK, "key "),
     ("kiln registry", "key k --type dsa", USAGE, 'found "dsa", expected one of ed25519, ecdsa, rsa'),
-    ("kiln registry", "sign --key a --key b -q", TRUST, 'open key "a"'),
+    ("kiln registry", "sign --key a --key b -q", NOT_FOUND, "open key a"),
     ("kiln registry", "sign REGISTRY/none --key k", NOT_FOUND, "none"),
     ("kiln registry", "yank tiny-op --reason slow -q", USAGE, "expected one version, like geglu-mlp@1"),
     ("kiln registry", "yank tiny-op@1", USAGE, "--reason is required"),

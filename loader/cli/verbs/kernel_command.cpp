@@ -43,7 +43,8 @@ void check_is_there(const std::string& from) {
   const std::string place = canonical_registry(from, load_settings());
   std::error_code error;
   if (!place.starts_with('/') || std::filesystem::exists(place, error)) return;
-  if (error) fail_file("look at", place, error.value());
+  const bool in_a_circle = error == std::errc::too_many_symbolic_link_levels;
+  if (error && !in_a_circle) fail_file("look at", place, error.value());
   fail_no_folder("fetch from", place, "Check --from, which may name a file, too");
 }
 

@@ -63,6 +63,12 @@ TEST_CASE("keys: each type verifies its own signatures and no others") {
     other.value = "no key";
     CHECK_FALSE(trust::verifies(other, text, signature));
   }
+  // One signature in 256 begins with a zero.
+  const Signer signer("rsa");
+  std::string signature = signer.sign(text);
+  while (!signature.starts_with("00")) signature = signer.sign(text);
+  CHECK(trust::verifies(signer.key(), text, signature));
+  CHECK_FALSE(trust::verifies(signer.key(), text, signature.substr(2)));
   // The test vector 2 of RFC 8032.
   const trust::Key known = {"ed25519", "ed25519",
                             "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c"};

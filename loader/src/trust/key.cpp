@@ -176,6 +176,10 @@ bool verifies(const Key& key, std::string_view bytes, std::string_view signature
   const std::optional<std::string> raw = bytes_of_hex(signature);
   const PublicKey known = raw ? read_key(key) : nullptr;
   if (!known) return refused();
+  // RFC 8017 has a signature of RSA as long as the key; OpenSSL takes one without its leading
+  // zeros.
+  if (key.type == "rsa" && raw->size() != static_cast<std::size_t>(EVP_PKEY_get_size(known.get())))
+    return refused();
   const std::unique_ptr<EVP_MD_CTX, Free> context(EVP_MD_CTX_new());
   if (!context) throw std::bad_alloc();
   EVP_PKEY_CTX* details = nullptr;

@@ -347,6 +347,7 @@ class Remedies(World):
             there = self.work / f"there-{is_signed}"
             self.environment |= {"HOME": str(there), "KILN_CACHE": str(there / "cache"), "KILN_UNSIGNED": ""}
             del self.environment["KILN_REGISTRY"]
+            self.registry.rename(self.work / "elsewhere")  # this machine has never had it
             done = self.shell(f"kiln bundle install {file} --device cpu", TRUST)
             commands = re.findall("'(kiln [^']*)'", done.stderr)
             self.assertGreaterEqual(len(commands), 2, done.stderr)
@@ -354,6 +355,7 @@ class Remedies(World):
                 self.shell(command.replace("root.json", str(self.work / "root.json")))
             self.environment["KILN_REGISTRY"] = str(self.registry)
             self.shell("kiln path tiny-op@1 --device cpu")
+            (self.work / "elsewhere").rename(self.registry)
 
     @cures("loader/src/install/source.cpp: kiln registry publish")
     def test_a_build_that_others_would_rely_on(self):

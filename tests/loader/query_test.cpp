@@ -204,9 +204,6 @@ TEST_CASE("has_kernel: agrees with an offline get_kernel, whatever is in the cac
       {"a deny list that cannot be meant",
        then([](const World&, Request& request) { request.deny = {"sha256:1"}; }),
        ErrorCode::kUsage},
-      {"denied, and there is no such variant",
-       then([](const World&, Request& request) { request.deny = {"cpu-bose"}; }),
-       ErrorCode::kNotFound},
       {"no such GPU",
        then([](const World&, Request& request) { request.device = Device::cuda(7); }),
        ErrorCode::kUsage},
@@ -386,13 +383,29 @@ TEST_CASE("deny: a variant that the registry has and the cache does not know yet
   CHECK(get_kernel("sample", request).variant() == "cpu-base");
   request.deny = {"cu12.4-sm_90"};
   CHECK(error_of([&] { get_kernel("sample", request); }).code() == ErrorCode::kNotFound);
+  // Offline it may be one of a newer index: it is told of.
+  std::string told;
   request.offline = true;
-  const Error error = error_of([&] { get_kernel("sample", request); });
-  CHECK(error.code() == ErrorCode::kNotFound);
-  CHECK_CONTAINS(error.what(), "the registry was not asked for newer builds");
+  request.on_event = [&](const Event& event) {
+    if (event.stage == Event::Stage::kWarning) told += event.note;
+  };
+  CHECK(get_kernel("sample", request).variant() == "cpu-base");
+  CHECK_CONTAINS(told, "deny cu12.4-sm_90: no variant that is known here is called so");
+  CHECK(has_kernel("sample", request));
   published.publish({cpu, gpu_draft(sample_library("gpu"))});
   request.offline = false;
   CHECK(get_kernel("sample", request).variant() == "cpu-base");
+  told.clear();  // the cache has what knows it now
+  request.offline = true;
+  CHECK(get_kernel("sample", request).variant() == "cpu-base");
+  CHECK(told.empty());
+
+  // A fallback's version that nobody has decides nothing.
+  request.offline = false;
+  request.deny = {"nosuch"};
+  request.fallback = {Fallback::other_version(7)};
+  CHECK(get_kernel("sample", request).variant() == "cpu-base");
+  CHECK_CONTAINS(told, "deny nosuch");
 }
 
 TEST_CASE("host: the facts of another machine decide, and this one's overrides do not") {

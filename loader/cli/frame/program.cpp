@@ -203,7 +203,7 @@ class Surface {
 /// A document would name another file than the one that is written: JSON is UTF-8.
 void check_can_be_json(int argc, char** argv) {
   if (!asks_for_json(argc, argv)) return;
-  const auto found = std::find_if_not(argv, argv + argc, &is_utf8);
+  const auto found = std::find_if_not(argv + 1, argv + argc, &is_utf8);
   if (found == argv + argc) return;
   throw Error(ErrorCode::kUsage, quote(*found) +
                                      " is not UTF-8, as a document is that may name it. Leave "

@@ -60,14 +60,19 @@ Json to_json(const Explanation& explanation) {
 void check_denied(const Options& options, const std::vector<Spec>& specs,
                   const InstallOptions& how) {
   std::vector<std::string> unknown = options.request.deny;
+  std::string not_asked;
   for (const Spec& spec : specs) {
     if (unknown.empty()) return;
     Request request = options.request_for(spec);
-    request.deny = unknown;
+    request.on_event = nullptr;  // the installs will say the same
     Install one(spec.name, request, how);
-    unknown = one.unknown_denied(one.choose());
+    Choice choice = one.choose();
+    const std::vector<std::string> lacks = one.unknown_denied(choice, not_asked);
+    std::erase_if(unknown, [&](const std::string& entry) {
+      return std::ranges::find(lacks, entry) == lacks.end();
+    });
   }
-  if (!unknown.empty()) fail_unknown_denied(unknown, specs.front().text());
+  if (!unknown.empty() && not_asked.empty()) fail_unknown_denied(unknown, specs.front().text());
 }
 
 int run_resolve(const Options& options, const Explain& asked) {

@@ -82,17 +82,18 @@ int run_add(const Added& added, const Options& options) {
   }
   const std::string registry = canonical_registry(added.registry, load_settings());
   if (added.is_unsigned) {
-    std::error_code unknown;
-    if (registry.starts_with('/') && std::filesystem::status(registry, unknown).type() ==
-                                         std::filesystem::file_type::not_found) {
-      fail_no_folder("trust add", registry,
-                     "Check its name: whoever made it later would be believed");
-    }
     update_trust([&](Trust& trust) { add_unsigned(trust, registry); },
                  waiting_for_others(options.quiet, options.request.stop));
     print_json("trust-add", {{"registry", registry}, {"unsigned", true}});
     print("%s: unsigned. Whoever can write to it, or answers in its place, chooses what runs\n",
           registry.c_str());
+    // A bundle's registry need not be on this machine.
+    std::error_code unknown;
+    if (registry.starts_with('/') && std::filesystem::status(registry, unknown).type() ==
+                                         std::filesystem::file_type::not_found) {
+      print("%s: there is no such folder. Check its name: whoever makes it is believed\n",
+            registry.c_str());
+    }
     return 0;
   }
   const std::string bytes = read_document(added.root, trust::kMaxRootBytes);

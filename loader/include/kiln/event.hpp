@@ -24,7 +24,7 @@ struct Event {
     kWait,      ///< another process holds a lock of the cache; `note` says which one does
     kFallback,  ///< Request::fallback took effect; `note` says what was refused and what is tried
     kCompile,   ///< the driver compiles PTX for this GPU, which takes seconds; `note` says so
-    kWarning,   ///< a registry has something to tell its users; `note` is its text
+    kWarning,   ///< `note` is what a registry tells its users, or that `deny` names nothing known
   };
   Stage stage = Stage::kIndex;
   std::string subject;      ///< "geglu-mlp@1", "geglu-mlp@1 cu12.9-sm_90a-x86_64"

@@ -161,7 +161,7 @@ def _is_own_memory(value: Any, address: int) -> bool:
         try:
             if getattr(value, name)["data"] == (address, False):
                 return True
-        except (AttributeError, KeyError, TypeError):  # it has no such words
+        except Exception:  # pylint: disable=broad-exception-caught  # it has no such words
             pass
     return False
 

@@ -48,16 +48,25 @@ std::vector<Advisory> Choice::warnings() const {
 }
 
 Choice Install::choose() {
-  Choice choice = choose_or_fall_back();
+  Choice choice = choose_or_fall_back(request_.refresh);
   if (!deny_is_its_own_) return choice;
-  if (const std::vector<std::string> unknown = unknown_denied(choice); !unknown.empty()) {
-    fail_unknown_denied(unknown, label(source_.name, choice.version.index.version),
-                        deny_not_asked_);
+  std::string not_asked;
+  const std::vector<std::string> unknown = unknown_denied(choice, not_asked);
+  if (unknown.empty()) return choice;
+  const std::string package = label(source_.name, choice.version.index.version);
+  if (not_asked.empty()) fail_unknown_denied(unknown, package);
+  // It may be a variant of an index that nothing is taken from now.
+  if (request_.on_event) {
+    request_.on_event({Event::Stage::kWarning, package, 0, 0,
+                       "deny " + join(unknown) +
+                           ": no variant that is known here is called so; the registry was not "
+                           "asked for others: " +
+                           not_asked});
   }
   return choice;
 }
 
-std::vector<std::string> Install::unknown_denied(const Choice& choice) {
+std::vector<std::string> Install::unknown_denied(Choice& choice, std::string& not_asked) {
   std::vector<std::string> unknown = request_.deny;
   const auto strike = [&](const Index& index) {
     for (const Variant& variant : index.variants) {
@@ -65,33 +74,34 @@ std::vector<std::string> Install::unknown_denied(const Choice& choice) {
       std::erase(unknown, variant.manifest.digest.str());
     }
   };
-  if (unknown.empty()) return unknown;
   strike(choice.version.index);
   for (std::size_t i = 0; i <= request_.fallback.size() && !lock_ && !unknown.empty(); ++i) {
     const int version = attempt(i).version;
-    if (version != choice.version.index.version) strike(find_index(version, false).index);
+    if (version == choice.version.index.version) continue;
+    const auto other = answer([&] { return find_index(version, false); }, not_asked);
+    if (other) strike(other->index);
   }
-  if (unknown.empty()) return unknown;
-  if (const auto newer = newer_index(choice.version, deny_not_asked_)) strike(newer->index);
+  const std::size_t before = unknown.size();
+  if (before == 0) return unknown;
+  if (const auto newer = newer_index(choice.version, not_asked)) strike(newer->index);
+  // From the newer index, so that the cache keeps what knows the entry.
+  if (unknown.size() < before) choice = choose_or_fall_back(true);
   return unknown;
 }
 
-void fail_unknown_denied(const std::vector<std::string>& unknown, const std::string& package,
-                         const std::string& not_asked) {
-  throw Error(
-      ErrorCode::kNotFound,
-      "resolve " + package + ": deny " + join(unknown) +
-          ": no variant is called so. 'kiln resolve " + package + "' lists them" +
-          (not_asked.empty() ? "" : "; the registry was not asked for newer builds: " + not_asked));
+void fail_unknown_denied(const std::vector<std::string>& unknown, const std::string& package) {
+  throw Error(ErrorCode::kNotFound, "resolve " + package + ": deny " + join(unknown) +
+                                        ": no variant is called so. 'kiln resolve " + package +
+                                        "' lists them");
 }
 
-Choice Install::choose_or_fall_back() {
+Choice Install::choose_or_fall_back(bool ask) {
   check_version();
   std::vector<Resolution> refused;
   std::string told;
   for (std::size_t i = 0;; ++i) {
     const Attempt tried = attempt(i);
-    Choice choice = choose(find_index(tried.version, request_.refresh), tried.selection);
+    Choice choice = choose(find_index(tried.version, ask), tried.selection);
     if (choice.resolution.chosen || i == request_.fallback.size()) {
       if (!choice.resolution.chosen) choice.no_variant.insert(0, told);
       choice.refused = std::move(refused);
@@ -164,8 +174,13 @@ std::optional<VersionIndex> Install::newer_index(const VersionIndex& known,
     return std::nullopt;
   }
   if (!known.fetched.empty()) return std::nullopt;
+  return answer([&] { return ask_index(known.index.version, &known); }, not_asked);
+}
+
+std::optional<VersionIndex> Install::answer(const std::function<std::optional<VersionIndex>()>& ask,
+                                            std::string& not_asked) const {
   try {
-    return ask_index(known.index.version, &known);
+    return ask();
   } catch (const Error& error) {
     // A cache that may only be read cannot keep what is signed anew either.
     const bool no_answer =

@@ -123,13 +123,15 @@ class Install {
   DevFiles run_dev();
 
   /// The first two, with the request's fallbacks. Does not throw where nothing fits; kNotFound
-  /// where the request denies what no variant is called.
+  /// where the request denies what no variant is called. Where the registry cannot be asked for
+  /// newer builds, or a lock file pins the index, the latter is a warning.
   Choice choose();
 
   /// What the request denies and no variant is called, neither of the version that was chosen from
-  /// nor of those that its fallbacks name; the registry is asked where the cache may be behind it.
-  /// That of the settings is for all packages, and need not be in this one.
-  std::vector<std::string> unknown_denied(const Choice& choice);
+  /// nor of those that its fallbacks name. Where the cache may be behind the registry, that is
+  /// asked, and what knows an entry is chosen from; `not_asked` gets the reason where it cannot be.
+  /// What the settings deny is for all packages, and need not be in this one.
+  std::vector<std::string> unknown_denied(Choice& choice, std::string& not_asked);
 
   /// The index as the registry has it now; the locked one where there is a lock; offline, the
   /// cached one.
@@ -168,10 +170,13 @@ class Install {
   /// `ask`: the registry, though the cache has one.
   VersionIndex find_index(int version, bool ask);
   Choice choose(VersionIndex version, const Selection& selection);
-  Choice choose_or_fall_back();
+  Choice choose_or_fall_back(bool ask);
   /// Where the registry may have added variants to what the cache has. Nothing, with the reason,
   /// where it cannot be asked.
   std::optional<VersionIndex> newer_index(const VersionIndex& known, std::string& not_asked);
+  /// What is asked for; nothing, with the reason, where no registry answers.
+  std::optional<VersionIndex> answer(const std::function<std::optional<VersionIndex>()>& ask,
+                                     std::string& not_asked) const;
   void check_attested(const Choice& choice, const Package& package);
   Package unpack(Package package);
   std::filesystem::path pull_layer(const Descriptor& layer, const std::string& subject);
@@ -217,7 +222,6 @@ class Install {
   std::filesystem::path lock_file_;   ///< empty: none
   std::optional<LockedKernel> lock_;  ///< what it says of this kernel
   bool deny_is_its_own_;
-  std::string deny_not_asked_;  ///< why the registry was not asked for what is denied
   const Host* other_host_;
   std::string driver_problem_;
   std::optional<Host> host_;
@@ -237,8 +241,7 @@ std::vector<Package> pull_all(std::string_view name, const Request& request,
 
 /// A ban of what there is not bans nothing: kNotFound, with where the variants are listed.
 [[noreturn]] void fail_unknown_denied(const std::vector<std::string>& unknown,
-                                      const std::string& package,
-                                      const std::string& not_asked = {});
+                                      const std::string& package);
 
 /// What a request, and the settings, ask of resolve.
 Selection selection_of(const Request& request, const Settings& settings);

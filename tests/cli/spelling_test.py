@@ -11,7 +11,7 @@ import os
 import pathlib
 import re
 
-from world import KILN, KILN_REGISTRY, NOT_FOUND, OK, TRUST, USAGE, World, main
+from world import KILN, KILN_REGISTRY, NOT_FOUND, OK, USAGE, World, main
 
 PROGRAMS = {"kiln": KILN, "kiln registry": KILN_REGISTRY, "kiln build": pathlib.Path(KILN).with_name("kiln-build")}
 # It prints a script.

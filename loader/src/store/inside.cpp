@@ -187,10 +187,13 @@ void check_root(const fs::path& root) {
     refuse(doubt->at, doubt->why, doubt->next_step);
   }
   // O_PATH: whose it is can be told where it may not be read.
-  const FileDescriptor folder = try_open(root, O_PATH);
+  FileDescriptor folder = try_open(root, O_PATH);
   if (!folder.valid()) {
     if (errno != ENOENT) fail_cache("open cache", root, errno);
     if (!stands(root, &fail_cache)) return;  // made on the first write
+    folder = try_open(root, O_PATH);         // another process may have made it since
+  }
+  if (!folder.valid()) {
     refuse(root, "it is a symbolic link to a place that is not there",
            "Make that folder, or set KILN_CACHE to a folder of your own");
   }

@@ -269,6 +269,7 @@ std::vector<FileLock> lock_folders_of(const std::vector<fs::path>& files, const 
     folders.try_emplace({status.st_dev, status.st_ino}, std::move(opened), file);
   }
   std::vector<FileLock> held;
+  held.reserve(folders.size());
   for (auto& [number, each] : folders) {
     held.push_back(
         FileLock::wait(std::move(each.first), LockMode::kExclusive, waiting, each.second));

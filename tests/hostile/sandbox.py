@@ -26,7 +26,7 @@ KILN = str(pathlib.Path(os.environ["KILN_BIN"]) / "kiln")
 LAUNCH = os.environ["KILN_LAUNCH"]
 LIBRARY = pathlib.Path(os.environ["KILN_MARKER_LIBRARY"]).read_bytes()
 SANITIZED = bool(os.environ.get("KILN_SANITIZED"))
-OPTIONS = {name: os.environ[name] for name in ("ASAN_OPTIONS",) if name in os.environ}
+OPTIONS = {name: os.environ[name] for name in ("ASAN_OPTIONS", "LSAN_OPTIONS") if name in os.environ}
 OK, INTERNAL, USAGE, NO_VARIANT, NOT_FOUND, INTEGRITY = 0, 1, 2, 3, 4, 6
 LOCK, CACHE, UPGRADE, LOAD = 8, 9, 11, 12
 

@@ -542,22 +542,22 @@ std::vector<std::string> read_grid(const JsonView& value, const OpSchema& op,
                                    const std::vector<LaunchInstance>& instances) {
   std::vector<std::string> grid;
   for (const JsonView& item : non_empty(value)) {
-    // Of one instance alone: it lacks a constant that the others have.
     const std::string text = read_expression_text(item);
     const auto wrong_in = [&](const LaunchInstance& instance) {
       return translate(text, ExpressionType::kInteger, expression_names(op, &instance)).wrong;
     };
     const auto is_right = [&](const LaunchInstance& each) { return wrong_in(each).empty(); };
-    const bool somewhere = std::ranges::any_of(instances, is_right);
-    for (const LaunchInstance& instance : instances) {
-      if (is_right(instance)) continue;
-      item.fail(quote(text) + " " + wrong_in(instance) +
-                (somewhere ? " in instance " + instance.name : ""));
+    const auto wrong = std::ranges::find_if_not(instances, is_right);
+    if (wrong != instances.end()) {
+      // Where others are right it lacks a constant that they have.
+      const bool lacks = std::ranges::any_of(instances, is_right);
+      item.fail(quote(text) + " " + wrong_in(*wrong) +
+                (lacks ? " in instance " + wrong->name : ""));
     }
     const std::int64_t most = grid.empty() ? std::numeric_limits<std::int32_t>::max() : 65535;
-    grid.push_back(read_expression_text(item));
-    if (number_of(grid.back()).value_or(0) > most) {
-      item.fail("is " + grid.back() + "; CUDA takes at most " + std::to_string(most) + " there");
+    grid.push_back(text);
+    if (number_of(text).value_or(0) > most) {
+      item.fail("is " + text + "; CUDA takes at most " + std::to_string(most) + " there");
     }
   }
   if (grid.size() > 3) value.fail("has more than 3 expressions");

@@ -375,14 +375,9 @@ class Checker {
   /// window that ends beyond all integers. On a CPU, whose results are float32.
   void long_sums() {
     constexpr std::int64_t kMany = 20000;
-    const auto filled = [&](std::int64_t rows, std::int64_t heads, double value) {
-      Array array(device_, DType::kFloat32,
-                  heads == 0 ? std::vector<std::int64_t>{rows, 64}
-                             : std::vector<std::int64_t>{rows, heads, 64});
-      array.set(std::vector<double>(array.size(), value));
-      return array;
-    };
-    const Array zero = filled(kMany, 0, 0), tenth = filled(kMany, 0, 0.1), one = filled(1, 0, 0);
+    const DType dtype = DType::kFloat32;
+    const Array zero = filled(dtype, {kMany, 64}, 0), tenth = filled(dtype, {kMany, 64}, 0.1);
+    const Array one = filled(dtype, {1, 64}, 0);
     const Array many_starts = integers({0, kMany}), one_start = integers({0, 1});
     const double value = tenth.values()[0];
     Array out(device_, DType::kFloat32, {1, 1, 64});
@@ -395,7 +390,8 @@ class Checker {
                   .attributes = {.window_right = INT64_MAX}});
     compare("prefill", DType::kFloat32, out, std::vector<double>(64, value));
 
-    const Array grad_out = filled(kMany, 1, 0.1), many_out = filled(kMany, 1, 0);
+    const Array grad_out = filled(dtype, {kMany, 1, 64}, 0.1);
+    const Array many_out = filled(dtype, {kMany, 1, 64}, 0);
     Array lse(device_, DType::kFloat32, {1, kMany});
     lse.set(std::vector<double>(kMany, 0.0));
     Array grad_q(device_, DType::kFloat32, {kMany, 64});
@@ -420,14 +416,9 @@ class Checker {
 
   /// Starts of one number are of no sequence, whatever lies behind them: nothing is written.
   void no_sequence(std::int64_t columns) {
-    const auto filled = [&](DType dtype, std::vector<std::int64_t> shape) {
-      Array array(device_, dtype, std::move(shape));
-      array.set(std::vector<double>(array.size(), 0.1));
-      return array;
-    };
     const DType dtype = DType::kBFloat16;
-    const Array q = filled(dtype, {40, columns}), lse = filled(DType::kFloat32, {1, 40});
-    const Array grad_out = filled(dtype, {40, 1, columns});
+    const Array q = filled(dtype, {40, columns}, 0.1), lse = filled(DType::kFloat32, {1, 40}, 0.1);
+    const Array grad_out = filled(dtype, {40, 1, columns}, 0.1);
     const Array two = integers({0, 40});
     const Tensor both = two.tensor();
     DLTensor first = both.dl();
@@ -492,6 +483,11 @@ class Checker {
  private:
   static double scale_of(double scale, Heads heads) {
     return scale == 0 ? 1 / std::sqrt(static_cast<double>(heads.columns)) : scale;
+  }
+  Array filled(DType dtype, std::vector<std::int64_t> shape, double value) const {
+    Array array(device_, dtype, std::move(shape));
+    array.set(std::vector<double>(array.size(), value));
+    return array;
   }
   Array integers(const std::vector<double>& values) const {
     Array array(device_, DType::kInt32, {static_cast<std::int64_t>(values.size())});

@@ -34,12 +34,13 @@ def cross_entropy(logits_ptr, targets_ptr, weight_ptr, loss_ptr, lse_ptr, grad_p
     greatest = tl.full([BLOCK // RUN], LOWEST, tl.float32)
     sums = tl.zeros([BLOCK // RUN], tl.float32)
     totals = tl.zeros([BLOCK // RUN], tl.float32)
+    share = 1.0 / n
     for first in range(0, n, BLOCK):
         inside = columns < n - first
         z = tl.load(logits_ptr + first + columns, mask=inside, other=-float("inf")).to(tl.float32)
         greater = tl.maximum(greatest, tl.max(z, axis=1))
         sums = sums * tl.exp(greatest - greater) + tl.sum(tl.exp(z - greater[:, None]), axis=1)
-        totals += tl.sum(tl.where(inside, z / n, 0.0), axis=1)
+        totals += tl.sum(tl.where(inside, z * share, 0.0), axis=1)
         greatest = greater
     unit = tl.max(greatest, axis=0)
     # lse in two parts, so that differences of large logits are exact.

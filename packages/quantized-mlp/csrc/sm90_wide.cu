@@ -73,6 +73,7 @@ struct WideLayout {
   static constexpr int kStageStep = kStageBytes;
   static constexpr int kStages = wide_stages(bits_of(kCodes), kTokenBlocks);
   static constexpr int kArrivals = 1;  // of the copies' bytes
+  static constexpr int kFreeing = 1;   // lanes of each consumer's warp
   static constexpr int kProducerRegisters = 40;
   static constexpr int kConsumerRegisters = 232;
   static_assert(kStageBytes == kXBytes + kWideRowTiles * kCodeBytes);

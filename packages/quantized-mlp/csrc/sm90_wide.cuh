@@ -111,7 +111,7 @@ struct WideStages : WidePlace<kGated, kTokenBlocks>, Layout {
     if (threadIdx.x == 0) {
       for (unsigned stage = 0; stage < kStages; ++stage) {
         gated_mlp::barrier_init(full(stage), Layout::kArrivals);
-        gated_mlp::barrier_init(empty(stage), kWideConsumers);
+        gated_mlp::barrier_init(empty(stage), kWideConsumers * Layout::kFreeing);
       }
       gated_mlp::barrier_init_fence();
     }

@@ -97,7 +97,11 @@ size_t forward_workspace_bytes(const ForwardArguments& call) {
   return sizeof(float) * static_cast<size_t>(rows * padded(call.K));
 }
 
-int32_t forward(const ForwardArguments& call, kiln_error*) {
+int32_t forward(const ForwardArguments& call, kiln_error* error) {
+  if (call.tile != ForwardArguments::Tile::kAuto) {
+    return sdk::fail(error, KILN_UNSUPPORTED,
+                     "forward: a CPU has no tiles to choose from; leave tile out");
+  }
   if (call.M == 0 || call.N == 0) return KILN_OK;
   if (call.x.dtype == sdk::DType::kBFloat16) {
     run<Bfloat16>(call);

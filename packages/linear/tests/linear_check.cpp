@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // linear_check: forward against double precision on each device: two dtypes, ragged sizes, rows
-// that lie apart, with and without bias. The command line
-// is that of kiln::testing::run_check.
+// that lie apart, with and without bias, and each tile by its name. The command line is that of
+// kiln::testing::run_check.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -20,6 +20,8 @@ using kiln::DType;
 using kiln::Tensor;
 using kiln::testing::Array;
 using kiln::testing::Check;
+using kiln::ops::linear::Forward;
+using Tile = kiln::ops::linear::ForwardAttributes::Tile;
 using Values = std::vector<double>;
 
 struct Case {
@@ -27,6 +29,8 @@ struct Case {
   std::int64_t m, n, k;
   bool bias;
   std::int64_t gap = 0;  ///< between rows of x and y; of 8 a GPU's copy engine reads them, too
+  Tile tile = Tile::kAuto;
+  bool refused = false;
 };
 
 /// Of the result, rounded to the dtype.
@@ -58,10 +62,15 @@ void run(Check& check, const Case& c) {
   const Values b = weight.values();
   const Values added = bias.values();
 
-  kiln::ops::linear::Forward call{.x = x.tensor(), .weight = weight.tensor(), .y = y.tensor()};
+  Forward call{.x = x.tensor(), .weight = weight.tensor(), .y = y.tensor()};
+  call.attributes.tile = c.tile;
   if (c.bias) call.bias = bias.tensor();
-  const auto op = check.kernel().op<kiln::ops::linear::Forward>();
+  const auto op = check.kernel().op<Forward>();
   kiln::OwnedWorkspace workspace(device);
+  if (c.refused) {
+    check.refused("tile", [&] { op.run(call, workspace.reserve(op.workspace_bytes(call))); });
+    return;
+  }
   op.run(call, workspace.reserve(op.workspace_bytes(call)));
 
   Values expected(y.size());
@@ -82,6 +91,23 @@ void run(Check& check, const Case& c) {
   check.compare(name, y, expected, rounding, terms);
 }
 
+// Of few rows, of more than a tile, and of rows that no descriptor has.
+void run_tiles(Check& check, DType dtype) {
+  constexpr std::array kTiles = {Tile::kRows16, Tile::kRows32, Tile::kFew,  Tile::kSmall,
+                                 Tile::kWide,   Tile::kMiddle, Tile::kLarge};
+  const bool on_hopper = check.kernel().variant().find("sm_90a") != std::string::npos;
+  const bool on_gpu = check.kernel().device().kind == kiln::Device::Kind::kCuda;
+  for (const Tile tile : kTiles) {
+    const bool is_hopper = tile == Tile::kFew || tile == Tile::kWide || tile == Tile::kLarge;
+    for (const auto& [m, n, k] :
+         {std::array<std::int64_t, 3>{1, 264, 136}, {33, 264, 520}, {150, 520, 72}}) {
+      const bool refused = !on_gpu || (is_hopper && !on_hopper);
+      run(check, {dtype, m, n, k, true, 8, tile, refused});
+      run(check, {dtype, m, n, k + 1, true, 3, tile, !on_gpu || is_hopper});
+    }
+  }
+}
+
 void run_all(Check& check, bool light) {
   const std::vector<std::int64_t> rows =
       light ? std::vector<std::int64_t>{0, 1, 3, 97}
@@ -100,6 +126,7 @@ void run_all(Check& check, bool light) {
         }
       }
     }
+    run_tiles(check, dtype);
     // One for each of the tiles that a GPU of Hopper takes for so much, and one or more a program.
     if (light || check.kernel().device().kind != kiln::Device::Kind::kCuda) continue;
     for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{20, 4000, 520},

@@ -18,9 +18,9 @@ namespace {
 
 using kiln::DType;
 using kiln::Tensor;
+using kiln::ops::linear::Forward;
 using kiln::testing::Array;
 using kiln::testing::Check;
-using kiln::ops::linear::Forward;
 using Tile = kiln::ops::linear::ForwardAttributes::Tile;
 using Values = std::vector<double>;
 

@@ -4,8 +4,9 @@
 
     systems PACKAGES [--registry DIR] [--suites bookworm,trixie] [--ways debs,tar,wheel,container] [--record]
 
-A system is the smallest that debootstrap makes of a Debian release: apt, a shell and the C library. It is made
-once and kept in PACKAGES/roots; every way begins with a fresh copy, in which steps run by chroot. A folder with a
+A system is the smallest that debootstrap makes of a release: apt, a shell and the C library. It is made
+once and kept in PACKAGES/roots; every way begins with a fresh copy, in which steps run by chroot. Of a release that this
+debootstrap does not know, put SUITE.tar there: of Ubuntu 24.04, noble.tar, with the components main and universe. A folder with a
 registry of geglu-mlp is copied in, and what ci/kernels makes of it, signed by keys that live as long as the test.
 With the tar, docs/AIR_GAP.md is carried out, too, on a second system without a network. --record writes ci/results/install.json: of each step the seconds and the
 bytes that apt fetched; ci/figures states them in the documents. Needs root and Debian's archive.

@@ -73,29 +73,61 @@ static int32_t forward(const kiln_call* call, kiln_error* error) {
   return KILN_OK;
 }
 
+/* The same with its optional tensor first. */
+static int32_t biased(const kiln_call* call, kiln_error* error) {
+  if (call->tensor_count != 3) return fail(error, KILN_INVALID_ARGUMENT, "expected 3 tensors");
+  const DLTensor* tensors[] = {call->tensors[1], call->tensors[0], call->tensors[2]};
+  kiln_call moved = *call;
+  moved.tensors = tensors;
+  return forward(&moved, error);
+}
+
+/* The same without one. */
+static int32_t bare(const kiln_call* call, kiln_error* error) {
+  if (call->tensor_count != 2) return fail(error, KILN_INVALID_ARGUMENT, "expected 2 tensors");
+  const DLTensor* tensors[] = {call->tensors[0], NULL, call->tensors[1]};
+  kiln_call moved = *call;
+  moved.tensors = tensors;
+  moved.tensor_count = 3;
+  return forward(&moved, error);
+}
+
 static int32_t prepare(DLDevice device, kiln_error* error) {
   (void)device;
   (void)error;
   return KILN_OK;
 }
 
+#define X(dtype, shape) "{\"name\":\"x\",\"dtype\":\"" dtype "\",\"shape\":" shape "},"
+#define Y(dtype, shape) \
+  "{\"name\":\"y\",\"dtype\":\"" dtype "\",\"shape\":" shape ",\"output\":true}"
+#define BIAS                                                                  \
+  "{\"name\":\"bias\",\"dtype\":[\"float32\",\"float64\"],\"shape\":[\"N\"]," \
+  "\"optional\":true},"
+#define MATRIX "[\"M\",\"N\"]"
+#define ATTRIBUTES                                                            \
+  "\"attributes\":["                                                          \
+  "{\"name\":\"scale\",\"type\":\"float\",\"default\":2.0},"                  \
+  "{\"name\":\"kernel\",\"type\":\"string\",\"default\":\"plan\",\"values\":" \
+  "[\"plan\",\"quick\",\"slow\",\"wrong\",\"picky\"]},"                       \
+  "{\"name\":\"exact\",\"type\":\"string\",\"default\":\"no\",\"values\":[\"no\",\"yes\"]}]"
+#define OP(name, tensors, run)                                                                    \
+  {                                                                                               \
+    sizeof(kiln_op), 0, name, "{\"name\":\"" name "\",\"tensors\":[" tensors "]," ATTRIBUTES "}", \
+        workspace_bytes, run, 0                                                                   \
+  }
+
 const kiln_package* kiln_package_v1(void);
 const kiln_package* kiln_package_v1(void) {
   static const kiln_op ops[] = {
-      {sizeof(kiln_op), 0, "forward",
-       "{\"name\":\"forward\",\"tensors\":["
-       "{\"name\":\"x\",\"dtype\":[\"float32\"],\"shape\":[\"M\",\"N\"]},"
-       "{\"name\":\"bias\",\"dtype\":\"x\",\"shape\":[\"N\"],\"optional\":true},"
-       "{\"name\":\"y\",\"dtype\":\"x\",\"shape\":[\"M\",\"N\"],\"output\":true}],"
-       "\"attributes\":["
-       "{\"name\":\"scale\",\"type\":\"float\",\"default\":2.0},"
-       "{\"name\":\"kernel\",\"type\":\"string\",\"default\":\"plan\",\"values\":"
-       "[\"plan\",\"quick\",\"slow\",\"wrong\",\"picky\"]},"
-       "{\"name\":\"exact\",\"type\":\"string\",\"default\":\"no\",\"values\":[\"no\",\"yes\"]}]}",
-       workspace_bytes, forward, 0},
+      OP("forward", X("float32", MATRIX) BIAS Y("x", MATRIX), forward),
+      OP("biased", BIAS X("float32", MATRIX) Y("x", MATRIX), biased),
+      OP("fixed", X("float32", "[4,64]") Y("x", "[4,64]"), bare),
+      OP("counted", X("float32", MATRIX) Y("int32", MATRIX), bare),
+      OP("coarse", X("float8_e4m3fn", MATRIX) Y("float32", MATRIX), bare),
   };
   static const kiln_package package = {
-      sizeof(kiln_package), KILN_ABI_MAJOR, KILN_ABI_MINOR, "sample", BUILD, 1, 1, ops,
+      sizeof(kiln_package), KILN_ABI_MAJOR, KILN_ABI_MINOR, "sample", BUILD, 1, 5, ops,
       sizeof(kiln_op),      kDLCPU,         prepare};
   return &package;
 }

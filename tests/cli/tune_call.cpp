@@ -2,7 +2,8 @@
 //
 // A program that calls what tune_test.py tunes: sample@1 forward, as its arguments say.
 //
-//   tune_call ROWS COLUMNS [kernel=WORD] [exact=WORD] [scale=NUMBER] [bias] [unaligned] [times=N]
+//   tune_call ROWS COLUMNS [kernel=WORD] [exact=WORD] [scale=NUMBER] [bias] [bias=float64]
+//   [op=WORD] [unaligned] [times=N]
 //             [null=tensors|shape|attributes]: what a call in C may have left out, refused in text
 //
 // Prints which kernel ran ("quick" or "own", by its last bit), the workspace that was asked for,
@@ -12,6 +13,7 @@
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kiln/kernel.hpp"
@@ -26,6 +28,8 @@ int main(int argc, char** argv) {
     int times = 1;
     bool has_bias = false;
     std::string null;
+    std::string op_word = "forward";
+    kiln::DType bias_type = kiln::DType::kFloat32;
     std::size_t from = 0;
     for (int i = 3; i < argc; ++i) {
       const std::string_view word = argv[i];
@@ -35,7 +39,9 @@ int main(int argc, char** argv) {
       if (word.starts_with("scale=")) scale = std::atof(value.c_str());
       if (word.starts_with("times=")) times = std::atoi(value.c_str());
       if (word.starts_with("null=")) null = value;
-      if (word == "bias") has_bias = true;
+      if (word.starts_with("op=")) op_word = value;
+      if (word.starts_with("bias")) has_bias = true;
+      if (word == "bias=float64") bias_type = kiln::DType::kFloat64;
       if (word == "unaligned") from = 1;
     }
     const kiln::Kernel kernel =
@@ -45,16 +51,19 @@ int main(int argc, char** argv) {
     float* const x =
         static_cast<float*>(memory.reserve((count + from) * sizeof(float)).data) + from;
     std::vector<float> y(count);
-    std::vector<float> bias(static_cast<std::size_t>(columns));
+    std::vector<double> bias(static_cast<std::size_t>(columns));
     for (std::size_t i = 0; i < count; ++i) x[i] = 1;
     const kiln::TensorMaker f32{kiln::DType::kFloat32, kiln::Device::cpu()};
-    const kiln::Tensor tensors[] = {f32(x, {rows, columns}),
-                                    has_bias ? f32(bias.data(), {columns}) : kiln::Tensor(),
-                                    f32(y.data(), {rows, columns})};
+    const kiln::TensorMaker of_bias{bias_type, kiln::Device::cpu()};
+    std::vector<kiln::Tensor> tensors = {
+        f32(x, {rows, columns}), has_bias ? of_bias(bias.data(), {columns}) : kiln::Tensor(),
+        f32(y.data(), {rows, columns})};
+    if (op_word == "biased") std::swap(tensors[0], tensors[1]);
+    if (op_word == "fixed") tensors.erase(tensors.begin() + 1);
     const kiln::Attribute attributes[] = {
         scale, kernel_word.empty() ? kiln::Attribute() : kiln::Attribute(kernel_word.c_str()),
         exact.empty() ? kiln::Attribute() : kiln::Attribute(exact.c_str())};
-    const kiln::Op op = kernel.op("forward");
+    const kiln::Op op = kernel.op(op_word);
     if (!null.empty()) {
       DLTensor dl[] = {tensors[0].dl(), tensors[0].dl(), tensors[2].dl()};
       if (null == "shape") dl[0].shape = nullptr;

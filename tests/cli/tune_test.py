@@ -6,6 +6,7 @@
 """
 
 import fcntl
+import itertools
 import json
 import os
 import pathlib
@@ -101,6 +102,29 @@ class Tune(World):
         self.call(4, 64, "unaligned", says=["ran own", "bytes 512"])  # what quick cannot compute
         self.kiln("resolve", "sample@1", says=says)
         self.assertIn(says, self.document("resolve", "sample@1")["tuned"])
+
+    def test_a_call_of_other_dtypes_takes_no_choice(self):
+        self.tuned_past_wrong("--shape", "M=5,N=64", "--with", "bias", choice="quick")
+        self.call(5, 64, "bias", says="ran quick")
+        self.call(5, 64, "bias=float64", says="ran own")
+
+    def test_an_op_may_begin_with_an_optional_tensor(self):
+        self.offer(OFFERED | {"op": "biased"})
+        self.tuned_past_wrong(*ALL, choice="quick")
+        self.call(4, 64, "op=biased", says="ran quick")
+        self.call(4, 64, "op=biased", "bias", says="ran own")
+
+    def test_of_rows_that_overlap_the_narrowest_counts(self):
+        self.tuned("--shape", "M=4,N=64")
+        rows = [((37, 37), "quick"), ((30, 60), ""), ((1, 100), "quick")]
+        for order in itertools.permutations(rows):
+            with self.subTest(order):
+                self.rewrite(lambda table: table["ops"][0].update(rows=[
+                    table["ops"][0]["rows"][0] | {"extents": {"M": list(extent), "N": [64, 64]}, "choice": choice}
+                    for extent, choice in order]))
+                self.call(37, 64, says=["ran quick", "2 of 3 measured shapes"])
+                self.call(36, 64, says="ran own")
+                self.call(29, 64, says="ran quick")
 
     def test_tuning_again_adds_and_forgetting_ends_it(self):
         self.tuned_past_wrong(*ALL, choice="quick")
@@ -222,6 +246,7 @@ class Tune(World):
             "kernel cannot be 'fastest'": lambda table: row(table).update(choice="fastest"),
             "no optional tensor 'x'": lambda table: row(table).update({"with": ["x"]}),
             "no tensor has an extent 'K'": lambda table: row(table)["extents"].update(K=[1, 2]),
+            "ends before it begins": lambda table: row(table)["extents"].update(M=[2, 1]),
             "'float31' is no dtype": lambda table: row(table).update(dtype="float31"),
             "no attribute 'kernels'": lambda table: table["ops"][0].update(attribute="kernels"),
             "no attribute 'speed'": lambda table: table["ops"][0].update(any=["speed"]),

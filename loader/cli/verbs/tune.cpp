@@ -147,7 +147,8 @@ std::vector<Shape> shapes_asked(const TuneRequest& asked, const TimedOp& timed) 
                                      join(symbols) + ", such as M=128 or M=129-256");
 }
 
-/// Before the rows that were there; one of the same calls goes.
+/// Before the rows that were there: of two equally narrow ones it counts. One of the same calls
+/// goes.
 void add(TunedTable& table, const OfferedOp& offered, TunedRow row) {
   auto at = std::ranges::find(table.ops, offered.op, &TunedOp::name);
   if (at == table.ops.end()) at = table.ops.insert(at, TunedOp{.name = offered.op});

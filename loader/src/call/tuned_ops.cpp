@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -36,9 +37,10 @@ struct PlacedRow {
     std::int64_t from;
     std::int64_t to;
   };
-  DLDataType dtype;
-  std::uint64_t present;  ///< tensors that the calls have, a bit each
+  std::uint64_t present;           ///< tensors that the calls have, a bit each
+  std::vector<DLDataType> dtypes;  ///< of each tensor of the op
   std::vector<Extent> extents;
+  double width;        ///< how many shapes fall in it, as a logarithm: 64 bits do not hold it
   const char* choice;  ///< null: the package's own
   kiln_attribute value;
 };
@@ -81,6 +83,11 @@ bool falls_in(const PlacedRow& row, const kiln_call& call) {
     const std::int64_t found = tensor.shape[extent.dimension];
     if (found < extent.from || found > extent.to) return false;
   }
+  for (std::uint32_t i = 0; i < call.tensor_count; ++i) {
+    if (call.tensors[i] == nullptr) continue;
+    const DLDataType& found = call.tensors[i]->dtype;
+    if (found.code != row.dtypes[i].code || found.bits != row.dtypes[i].bits) return false;
+  }
   return true;
 }
 
@@ -104,11 +111,8 @@ const PlacedRow* row_of(const PlacedOp& op, const kiln_call& call) {
   for (std::uint32_t i = 0; i < op.tensor_count; ++i) {
     present |= std::uint64_t{call.tensors[i] != nullptr} << i;
   }
-  if ((present & 1) == 0) return nullptr;
-  const DLDataType dtype = call.tensors[0]->dtype;
   for (const PlacedRow& row : op.rows) {
-    if (row.present == present && row.dtype.code == dtype.code && row.dtype.bits == dtype.bits &&
-        falls_in(row, call)) {
+    if (row.present == present && falls_in(row, call)) {
       return row.choice != nullptr ? &row : nullptr;
     }
   }
@@ -214,6 +218,8 @@ class TunedReader {
       fail("its choice " + quote(op_.tuned.attribute) + " cannot be among \"any\"");
     }
     for (const TunedRow& row : op_.tuned.rows) op_.rows.push_back(read_row(row));
+    // The first that a call falls in counts: one that was timed at fewer shapes is nearer to it.
+    std::ranges::stable_sort(op_.rows, {}, [](const PlacedRow& row) { return row.width; });
     return std::move(op_);
   }
 
@@ -253,16 +259,18 @@ class TunedReader {
   }
 
   PlacedRow read_row(const TunedRow& row) const {
-    PlacedRow made{.dtype = {}, .present = 0, .extents = {}, .choice = nullptr, .value = {}};
-    const std::optional<DLDataType> dtype = find_dtype(row.dtype);
-    if (!dtype) fail(quote(row.dtype) + " is no dtype");
-    made.dtype = *dtype;
+    PlacedRow made{
+        .present = 0, .dtypes = {}, .extents = {}, .width = 0, .choice = nullptr, .value = {}};
+    if (!find_dtype(row.dtype)) fail(quote(row.dtype) + " is no dtype");
     for (std::size_t i = 0; i < op_.tensor_count; ++i) {
-      made.present |= std::uint64_t{!op_.layout.tensors[i].optional} << i;
+      const OpLayout::Tensor& each = op_.layout.tensors[i];
+      made.present |= std::uint64_t{!each.optional} << i;
+      made.dtypes.push_back(find_dtype(dtype_of(each, row.dtype)).value_or(DLDataType{}));
     }
     for (const std::string& each : row.with) made.present |= std::uint64_t{1} << tensor(each);
     for (const auto& [symbol, range] : row.extents) {
       made.extents.push_back(extent_of(symbol, made.present, range));
+      made.width += std::log2(static_cast<double>(range.to - range.from) + 1);
     }
     // What most tells rows apart comes first: a layer's widths, which are one number each.
     std::ranges::stable_sort(made.extents, {},

@@ -54,7 +54,9 @@ TunedRow parse_row(const JsonView& view) {
   for (const auto& [symbol, range] : view.at("extents").members()) {
     const std::vector<JsonView> ends = range.items();
     if (ends.size() != 2) range.fail("is not two numbers, from and to");
-    row.extents.emplace(symbol, TunedRow::Range{extent(ends[0]), extent(ends[1])});
+    const TunedRow::Range read{extent(ends[0]), extent(ends[1])};
+    if (read.to < read.from) range.fail("ends before it begins");
+    row.extents.emplace(symbol, read);
   }
   return row;
 }

@@ -35,7 +35,7 @@ struct TunedRow {
     std::int64_t to = 0;
     bool operator==(const Range&) const = default;
   };
-  std::string dtype;                     ///< of the op's first tensor: "bfloat16"
+  std::string dtype;                     ///< of each tensor that may have it: "bfloat16"
   std::vector<std::string> with = {};    ///< the optional tensors that they have; no others
   std::map<std::string, Range> extents;  ///< by symbol
   std::string choice;  ///< of the op's attribute; empty: none was faster than the package's own
@@ -53,7 +53,7 @@ struct TunedOp {
   /// Attributes whose value does not matter. A call that gives any other one something else than
   /// its default gets the package's own choice.
   std::vector<std::string> any = {};
-  std::vector<TunedRow> rows = {};  ///< the first that a call falls in counts
+  std::vector<TunedRow> rows = {};  ///< the narrowest that a call falls in counts, then the first
 };
 
 struct TunedTable {

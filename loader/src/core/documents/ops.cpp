@@ -128,6 +128,11 @@ OpLayout read_layout(const JsonView& op) {
   return layout;
 }
 
+const std::string& dtype_of(const OpLayout::Tensor& tensor, const std::string& word) {
+  const bool may = std::ranges::find(tensor.dtypes, word) != tensor.dtypes.end();
+  return may || tensor.dtypes.empty() ? word : tensor.dtypes.front();
+}
+
 std::string signature_text(std::string_view package, const JsonView& op) {
   std::string text = std::string(package) + "." + op.at("name").string() + "(" +
                      join(op.at("tensors").items(), ", ", tensor_signature);

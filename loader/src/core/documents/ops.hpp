@@ -62,6 +62,10 @@ struct OpLayout {
 /// `op` is its entry of package.json. Throws kIntegrity for other types.
 OpLayout read_layout(const JsonView& op);
 
+/// What tunes names a call's dtypes by one word: each tensor has that dtype where it may, else the
+/// first of its own.
+const std::string& dtype_of(const OpLayout::Tensor& tensor, const std::string& word);
+
 /// An op of a package in one spelling, without its doc: what a caller is compiled for, and what
 /// kiln_op.signature is the hash of.
 ///

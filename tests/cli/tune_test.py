@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 
 import documents
-from world import INTEGRITY, KILN, NOT_FOUND, OK, TESTS, USAGE, World, main
+from world import CACHE, INTEGRITY, KILN, NOT_FOUND, OK, TESTS, USAGE, World, main
 import clock  # world says where these are
 import forge
 
@@ -113,6 +113,14 @@ class Tune(World):
         self.tuned_past_wrong(*ALL, choice="quick")
         self.call(4, 64, "op=biased", says="ran quick")
         self.call(4, 64, "op=biased", "bias", says="ran own")
+
+    def test_an_op_without_named_extents_has_one_shape(self):
+        self.offer(OFFERED | {"op": "fixed"})
+        [row] = self.tuned_past_wrong(choice="quick")["shapes"]
+        self.assertEqual(row["extents"], {})
+        self.call(4, 64, "op=fixed", says="ran quick")
+        self.kiln("tune", "sample@1", "--device", "cpu", "--shape", "M=4", code=USAGE,
+                  says=["has no extent", "Leave --shape out"])
 
     def test_of_rows_that_overlap_the_narrowest_counts(self):
         self.tuned("--shape", "M=4,N=64")
@@ -269,7 +277,9 @@ class Tune(World):
         self.kiln(*tune, code=USAGE, says=["no shape is named", "M, N"])
         self.kiln(*tune, "--shape", "M=4", code=USAGE, says=["N is missing", "Write it as M=129-256,N=1024"])
         self.kiln(*tune, "--shape", "M=4,N=8,K=9", code=USAGE, says="has no extent")
-        self.kiln(*tune, "--shape", "M=8-4,N=8", code=USAGE, says="neither a number from 1 nor a range")
+        for extent in ("8-4", "0", "004", "2147483649", "1-2147483649", "-", "four"):
+            self.kiln(*tune, "--shape", f"M={extent},N=8", code=USAGE,
+                      says="neither a number from 1 to 2147483648, without leading zeros, nor a range of two")
         self.kiln(*tune, "--shape", "M=4,M=4,N=8", code=USAGE, says="M is named twice")
         self.kiln(*tune, *ALL, "--dtype", "float16", code=USAGE, says="but in float32")
         self.kiln(*tune, *ALL, "--with", "x", code=USAGE, says="has no optional tensor")
@@ -277,16 +287,23 @@ class Tune(World):
         self.tuned("--shape", "M=5,N=64", "--with", "bias", "--with", "bias")
         self.tuned_past_wrong("--shape", "M=5,N=64", "--with", "bias", choice="quick")
         self.call(5, 64, "bias", says="of 1 measured shapes")
-        self.kiln(*tune, "--forget", "--shape", "M=5,N=64", code=USAGE, says="removes the table, not a shape of it")
+        for words in (("--shape", "M=5,N=64"), ("--shapes", "shapes.txt"), ("--op", "forward"), ("--dtype", "float32"),
+                      ("--with", "bias"), ("--least", "3")):
+            self.kiln(*tune, "--forget", *words, code=USAGE, says=["--forget", words[0]])
+        self.call(5, 64, "bias", says="of 1 measured shapes")
         self.tuned("--forget")
         self.table_folder().rmdir()
         self.table_folder().write_text("")
         said = self.run_command(KILN, *tune, *ALL, code=USAGE, says="it is a file, expected a folder").stdout
         self.assertNotIn("quick", said, "found before the work")
         self.table_folder().unlink()
+        self.table_folder().symlink_to("/sys")  # where not even root writes
+        said = self.run_command(KILN, *tune, *ALL, code=CACHE, says="make a file in").stdout
+        self.assertNotIn("quick", said, "found before the work")
+        self.table_folder().unlink()
         shapes = self.work / "shapes.txt"
         self.kiln(*tune, "--shapes", shapes, code=USAGE, says="--shapes")
-        shapes.write_text("M=4,N=8\n\nM=8,N=8\n")
+        shapes.write_bytes(b"M=4,N=8\r\n\n  \t\n M=8,N=8 \n")
         self.kiln(*tune, "--shapes", shapes, says="2 of 2 shapes take another kernel")
         del self.environment["HOME"]
         self.kiln(*tune, *ALL, code=USAGE, says="Set KILN_CONFIG, XDG_CONFIG_HOME or HOME")

@@ -105,8 +105,8 @@ TimedOp timed_op(const kiln_package& table, const OfferedOp& offered, Device dev
   const auto& attributes = timed.layout.attributes;
   const auto at = std::ranges::find(attributes, offered.attribute, &OpLayout::Attribute::name);
   timed.attribute = static_cast<std::size_t>(at - attributes.begin());
+  const auto& tensors = timed.layout.tensors;
   for (const std::string& name : timed.with) {
-    const auto& tensors = timed.layout.tensors;
     const auto found = std::ranges::find(tensors, name, &OpLayout::Tensor::name);
     if (found != tensors.end() && found->optional) continue;
     throw Error(ErrorCode::kUsage,
@@ -114,7 +114,8 @@ TimedOp timed_op(const kiln_package& table, const OfferedOp& offered, Device dev
   }
   std::ranges::sort(timed.with);
   timed.with.erase(std::unique(timed.with.begin(), timed.with.end()), timed.with.end());
-  for (const std::string& each : timed.layout.tensors.front().dtypes) {
+  for (const std::string& each :
+       std::ranges::find(tensors, false, &OpLayout::Tensor::optional)->dtypes) {
     if (timed.dtype.empty() && offered.within.contains(each)) timed.dtype = each;
   }
   if (!offered.within.contains(timed.dtype)) {
@@ -125,6 +126,12 @@ TimedOp timed_op(const kiln_package& table, const OfferedOp& offered, Device dev
                                        join(known));
   }
   return timed;
+}
+
+std::string_view trimmed(std::string_view line) {
+  constexpr const char* kBlank = " \t\r";
+  line.remove_prefix(std::min(line.find_first_not_of(kBlank), line.size()));
+  return line.substr(0, line.find_last_not_of(kBlank) + 1);
 }
 
 std::vector<Shape> shapes_asked(const TuneRequest& asked, const TimedOp& timed) {
@@ -138,9 +145,11 @@ std::vector<Shape> shapes_asked(const TuneRequest& asked, const TimedOp& timed) 
                   "--shapes " + asked.shapes_file.string() + ": " + file.problem);
     }
     for (const std::string_view line : split(file.text, '\n')) {
-      shapes.push_back(parse_shape(line, symbols));
+      const std::string_view shape = trimmed(line);
+      if (!shape.empty()) shapes.push_back(parse_shape(shape, symbols));
     }
   }
+  if (shapes.empty() && symbols.empty()) return {Shape{}};  // all its calls are of one shape
   if (!shapes.empty()) return shapes;
   throw Error(ErrorCode::kUsage, "tune " + timed.layout.name +
                                      ": no shape is named. Say --shape with each of " +
@@ -188,12 +197,7 @@ int run_tune(const Options& options, const TuneRequest& asked) {
   const Spec& spec = options.specs.front();
   const Request request = options.request_for(spec);
   Install install(spec.name, request);
-  if (asked.forget) {
-    if (asked.shapes.empty() && asked.shapes_file.empty()) return forget(install.choose());
-    throw Error(ErrorCode::kUsage, "tune " + spec.name +
-                                       ": --forget removes the table, not a shape of it. Leave "
-                                       "--shape and --shapes out");
-  }
+  if (asked.forget) return forget(install.choose());
   Installed installed = install.run();
   const std::string subject = installed.package.subject;
   const Resolution& resolution = installed.choice.resolution;
@@ -249,15 +253,20 @@ void tune(KernelCommand& command) {
   command.takes_cache();
   const auto asked = std::make_shared<TuneRequest>();
   constexpr std::uint64_t kMostPercent = 100;
-  command.option("--shape", asked->shapes, "EXTENTS",
-                 "Calls to time, as M=129-256,D=1024,H=4096; repeatable");
-  command.option("--shapes", asked->shapes_file, "FILE", "A file with one such shape a line");
-  command.option("--op", asked->op, "OP", "Which op; default the first that has choices");
-  command.option("--dtype", asked->dtype, "DTYPE", "Of the op's tensors; default the first of its");
-  command.option("--with", asked->with, "TENSOR", "An optional tensor that calls have; repeatable");
-  command.number("--least", asked->least, 0, kMostPercent,
-                 "Percent that a choice must be faster by; default 3");
-  command.flag("--forget", asked->forget, "Remove the table: the package's own kernels again");
+  const std::vector<Option> of_calls = {
+      command.option("--shape", asked->shapes, "EXTENTS",
+                     "Calls to time, as M=129-256,D=1024,H=4096; repeatable"),
+      command.option("--shapes", asked->shapes_file, "FILE", "A file with one such shape a line"),
+      command.option("--op", asked->op, "OP", "Which op; default the first that has choices"),
+      command.option("--dtype", asked->dtype, "DTYPE",
+                     "Of the op's tensors; default the first of its"),
+      command.option("--with", asked->with, "TENSOR",
+                     "An optional tensor that calls have; repeatable"),
+      command.number("--least", asked->least, 0, kMostPercent,
+                     "Percent that a choice must be faster by; default 3")};
+  Option forget =
+      command.flag("--forget", asked->forget, "Remove the table: the package's own kernels again");
+  for (const Option& each : of_calls) forget.not_with(each);
   command.example("geglu-mlp@1 --shape M=129-256,D=4096,H=14336",
                   "the widths of a layer, and the batches it gets");
   command.example("geglu-mlp@1 --shapes shapes.txt --dtype float16", "a shape a line");

@@ -45,7 +45,8 @@ Shape parse_shape(std::string_view text, const std::vector<std::string>& symbols
       example += (example.empty() ? "" : ",") + symbol + (example.empty() ? "=129-256" : "=1024");
     }
     throw Error(ErrorCode::kUsage,
-                "read shape " + quote(text) + ": " + found + ". Write it as " + example);
+                "read shape " + quote(text) + ": " + found +
+                    (symbols.empty() ? ". Leave --shape out" : ". Write it as " + example));
   };
   Shape shape;
   for (const std::string_view word : split(text, ',')) {
@@ -56,7 +57,10 @@ Shape parse_shape(std::string_view text, const std::vector<std::string>& symbols
     }
     const auto range =
         equals == std::string_view::npos ? std::nullopt : parse_range(word.substr(equals + 1));
-    if (!range) fail(symbol + " is neither a number from 1 nor a range");
+    if (!range) {
+      fail(symbol + " is neither a number from 1 to " + std::to_string(kMostExtent) +
+           ", without leading zeros, nor a range of two");
+    }
     if (!shape.emplace(symbol, *range).second) fail(symbol + " is named twice");
   }
   for (const std::string& symbol : symbols) {

@@ -54,6 +54,11 @@ fs::path place_of(const Kept& kept, const std::string& name) {
   return file;
 }
 
+void check_writable(const Kept& kept, const std::string& name) {
+  const fs::path file = followed_to_write(place_of(kept, name));
+  const Draft draft(file.parent_path(), "." + file.filename().string(), file);
+}
+
 fs::path keep(const Kept& kept, const std::string& name, Json document) {
   fs::path file = place_of(kept, name);
   document["checksum"] = Digest::of(dump_json(document)).str();

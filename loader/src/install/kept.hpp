@@ -33,6 +33,10 @@ std::string place_word(std::string_view hardware);
 /// or where another user could change it.
 std::filesystem::path place_of(const Kept& kept, const std::string& name);
 
+/// The same once a file beside it could be made: for who would lose hours of work. Throws kCache
+/// too, for what the disk refuses.
+void check_writable(const Kept& kept, const std::string& name);
+
 /// Writes `document` with the digest of all else in it, and removes what killed writers of this
 /// name left. Throws what place_of does, kUsage for more than is read, kCache for what the disk
 /// refuses.

@@ -202,7 +202,7 @@ Tuned update_tuned(const Resolution& resolution, const Variant& variant,
 }
 
 void check_tuned_place(const Resolution& resolution, const Variant& variant) {
-  place_of(kTables, file_name(new_table(resolution, variant)));
+  check_writable(kTables, file_name(new_table(resolution, variant)));
 }
 
 }  // namespace kiln

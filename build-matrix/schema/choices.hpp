@@ -10,8 +10,8 @@ namespace kiln::build {
 
 struct Package;
 
-/// `file` names the text in errors. Throws kBuild: it is no choices.json, or names an op or an
-/// attribute that the package does not have, or a float.
+/// `file` names the text in errors. Throws kBuild: it is no choices.json, or names what the package
+/// does not have (documents/choices.hpp).
 void check_choices(std::string_view text, const Package& package, const std::string& file);
 
 }  // namespace kiln::build

@@ -652,34 +652,91 @@ TEST_CASE("schema: text that is not JSON is a build error too") {
   }
 }
 
+namespace {
+
+std::string choices_refusal(const json& ops, const Package& package) {
+  const json document = {{"schema", "kiln.choices/1"}, {"ops", ops}};
+  try {
+    check_choices(document.dump(), package, "choices.json");
+  } catch (const kiln::Error& error) {
+    CHECK(error.code() == kiln::ErrorCode::kBuild);
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
 TEST_CASE("choices: what kiln tune would refuse is a build error, with the file's name") {
-  const Package package = parse(json::parse(kGood));
+  json document = json::parse(kGood);
+  document["ops"][0]["attributes"].push_back(
+      {{"name", "hints"}, {"type", "string"}, {"default", ""}});
+  const Package package = parse(document);
   const json good = json::parse(R"({
-    "op": "forward", "device": "cpu", "attribute": "mode", "parts": [["fast", "half-up"]],
+    "op": "forward", "device": "cpu", "attribute": "mode", "parts": [["fast"]],
     "any": ["steps"], "within": {"bfloat16": 5e-3}})");
-  const auto refused = [&](const char* key, const json& value) -> std::string {
+  const auto with = [&](const char* changes) {
     json offered = good;
-    offered[key] = value;
-    const json document = {{"schema", "kiln.choices/1"}, {"ops", json::array({offered})}};
-    try {
-      check_choices(document.dump(), package, "choices.json");
-    } catch (const kiln::Error& error) {
-      CHECK(error.code() == kiln::ErrorCode::kBuild);
-      return error.what();
-    }
-    return "";
+    offered.merge_patch(json::parse(changes));
+    return choices_refusal(json::array({offered}), package);
   };
-  CHECK(refused("op", "forward") == "");
-  CHECK(refused("attribute", "steps") == "");
-  CHECK(refused("op", "backward") == R"(choices.json: the package has no op "backward")");
-  CHECK(refused("attribute", "kernel") == R"(choices.json: forward has no attribute "kernel")");
-  CHECK(refused("any", json::array({"no"})) == R"(choices.json: forward has no attribute "no")");
-  CHECK(refused("attribute", "scale") ==
-        "choices.json: scale is a float, expected a string or an int");
-  CHECK(refused("within", json::object()).starts_with("choices.json: ops[0].within"));
-  CHECK(refused("within", {{"bfloat17", 0.1}}) ==
-        R"(choices.json: within of forward names "bfloat17", which is no dtype)");
-  CHECK(
-      refused("parts", json::parse(R"([["fast", "haf-up"]])")) ==
-      R"(choices.json: parts of forward have "haf-up", not one of the values of mode: fast, half-up)");
+  CHECK(with("{}") == "");
+  CHECK(with(R"({"attribute": "steps", "any": [], "parts": [["1", "2"]]})") == "");
+  CHECK(with(R"({"attribute": "hints", "parts": [["a", "b"], ["c"]]})") == "");
+  CHECK(with(R"({"device": "cuda", "within": {"float16": 0, "bfloat16": 0.5}})") == "");
+
+  const std::string wrong_float8 =
+      "x is float8_e5m2, expected bfloat16, float16, float32 or "
+      "float64: kiln tune makes up inputs and compares outputs of these alone";
+  const std::pair<const char*, std::string> table[] = {
+      {R"({"op": "backward"})", R"(the package has no op "backward")"},
+      {R"({"attribute": "kernel"})", R"(forward has no attribute "kernel")"},
+      {R"({"any": ["no"]})", R"(forward has no attribute "no")"},
+      {R"({"any": ["mode"]})", R"("mode", the choice, cannot be among "any")"},
+      {R"({"any": ["steps", "steps"]})", R"(any of forward has "steps" twice)"},
+      {R"({"attribute": "scale"})", "scale is a float, expected a string or an int"},
+      {R"({"within": {"bfloat16": null, "bfloat17": 0.1}})",
+       R"(within of forward names "bfloat17"; x can be bfloat16, float16)"},
+      {R"({"within": {"float32": 0.1}})",
+       R"(within of forward names "float32"; x can be bfloat16, float16)"},
+      {R"({"parts": [["fast", "haf-up"]]})",
+       R"(parts of forward have "haf-up", not one of the values of mode: fast, half-up)"},
+      {R"({"parts": [["fast", "half-up"]]})",
+       R"(parts of forward have "half-up", which leaves the choice to the package)"},
+      {R"({"parts": [["fast", "fast"]]})", R"(parts of forward have "fast" twice)"},
+      {R"({"parts": [["fast"], ["fast"]]})",
+       "parts of forward are 2 lists; a value of mode is one word"},
+      {R"({"attribute": "steps", "any": [], "parts": [["1", "two"]]})",
+       R"(parts of forward have "two", which is no int)"},
+      {R"({"attribute": "steps", "any": [], "parts": [["1"], ["2"]]})",
+       "parts of forward are 2 lists; a value of steps is one word"},
+      {R"({"attribute": "hints", "parts": [["a"], ["b", "a"]]})",
+       R"(parts of forward have "a" twice)"},
+      {R"({"attribute": "hints", "parts": [["a", ""]]})",
+       R"(parts of forward have "", which leaves the choice to the package)"},
+      {R"({"parts": []})", "ops[0].parts: is empty"},
+      {R"({"parts": [["fast"], []]})", "ops[0].parts[1]: is empty"},
+      {R"({"within": {"bfloat16": null}})", "ops[0].within: names no dtype"},
+      {R"({"within": {"bfloat16": 1e300}})",
+       "ops[0].within.bfloat16: is no number from 0 to less than 1"},
+      {R"({"within": {"bfloat16": -1}})",
+       "ops[0].within.bfloat16: is no number from 0 to less than 1"},
+  };
+  for (const auto& [changes, refusal] : table) {
+    CAPTURE(changes);
+    CHECK(with(changes) == "choices.json: " + refusal);
+  }
+  CHECK(choices_refusal(json::array(), package) == "choices.json: ops: is empty");
+  json other = good;
+  other["device"] = "cuda";
+  CHECK(choices_refusal({good, other}, package) == "");
+  CHECK(choices_refusal({good, other, good}, package) ==
+        R"(choices.json: ops[2]: is a second entry of "forward")");
+
+  document.erase("cpu");
+  CHECK(choices_refusal(json::array({good}), parse(document)) ==
+        "choices.json: forward is offered on cpu, for which the package has no variants");
+  document["ops"][0]["tensors"][0]["dtype"] = {"float8_e5m2"};
+  other["within"] = {{"float8_e5m2", 0.1}};
+  CHECK(choices_refusal(json::array({other}), parse(document)) == "choices.json: " + wrong_float8);
 }

@@ -315,8 +315,13 @@ class Tune(World):
         self.offer(OFFERED | {"attribute": "kernels"})
         self.kiln(*tune, *ALL, code=INTEGRITY, says="Tell its publisher")
         for change, says in (({"any": ["speed"]}, "no attribute"), ({"any": ["kernel"]}, "cannot be among"),
-                             ({"parts": [["quick", "fastest"]]}, "kernel cannot be"), ({"within": {"float31": 1}}, "is no dtype"),
-                             ({"parts": [["quick"], ["slow"]]}, "kernel cannot be"), ({"attribute": "scale"}, "cannot be"),
+                             ({"parts": [["quick", "fastest"]]}, "not one of the values of kernel"),
+                             ({"parts": [["quick"], ["slow"]]}, "a value of kernel is one word"),
+                             ({"attribute": "scale", "any": []}, "expected a string or an int"),
+                             ({"within": {"float31": 0.1}}, "x can be float32"),
+                             ({"op": "biased", "within": {"float64": 0.1}}, "x can be float32"),
+                             ({"op": "counted"}, "y is int32, expected bfloat16, float16, float32 or float64"),
+                             ({"op": "coarse", "within": {"float8_e4m3fn": 0.1}}, "x is float8_e4m3fn, expected bfloat16"),
                              ({"within": {}}, "names no dtype"), ({"within": {"float32": -1}}, "is no number from 0")):
             self.offer(OFFERED | change)
             self.kiln(*tune, *ALL, code=INTEGRITY, says=["choices", says])

@@ -14,7 +14,6 @@
 #include "base/shell_word.hpp"
 #include "call/load.hpp"
 #include "call/table.hpp"
-#include "call/tuned_ops.hpp"
 #include "documents/choices.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
@@ -70,20 +69,6 @@ const OfferedOp& offered_op(const std::vector<OfferedOp>& all, const std::string
                                  : "of " + quote(name) + ". It does of: " + join(names)));
 }
 
-/// A row of each dtype and of each choice that a table may come to have.
-TunedOp all_offered(const OfferedOp& offered) {
-  TunedOp all{.name = offered.op, .attribute = offered.attribute, .any = offered.any};
-  for (const auto& [dtype, bound] : offered.within) all.rows.push_back({.dtype = dtype});
-  const std::string dtype = all.rows.front().dtype;
-  std::vector<std::string> firsts;
-  for (const std::vector<std::string>& words : offered.parts) {
-    for (const std::string& word : words) all.rows.push_back({.dtype = dtype, .choice = word});
-    if (!words.empty()) firsts.push_back(words.front());
-  }
-  all.rows.push_back({.dtype = dtype, .choice = join(firsts, " ")});
-  return all;
-}
-
 TimedOp timed_op(const kiln_package& table, const OfferedOp& offered, Device device,
                  const TuneRequest& asked, const std::string& subject) {
   TimedOp timed{.layout = {}, .device = device, .dtype = asked.dtype, .with = asked.with};
@@ -95,13 +80,13 @@ TimedOp timed_op(const kiln_package& table, const OfferedOp& offered, Device dev
                                            ". Tell its publisher");
   };
   if (timed.op == nullptr) broken("the package has no op " + quote(offered.op));
+  const Json schema = parse_json(timed.op->schema, "the schema of an op");
+  timed.layout = read_layout(JsonView(schema, "the schema of an op"));
   try {
-    check_tuned_op(*timed.op, all_offered(offered));
+    check_offered(offered, timed.layout);
   } catch (const Error& error) {
     broken(error.what());
   }
-  const Json schema = parse_json(timed.op->schema, "the schema of an op");
-  timed.layout = read_layout(JsonView(schema, "the schema of an op"));
   const auto& attributes = timed.layout.attributes;
   const auto at = std::ranges::find(attributes, offered.attribute, &OpLayout::Attribute::name);
   timed.attribute = static_cast<std::size_t>(at - attributes.begin());

@@ -11,6 +11,7 @@
 #include "base/number.hpp"
 #include "call/table.hpp"
 #include "call/testing_copy.hpp"
+#include "documents/choices.hpp"
 #include "kiln/error.hpp"
 #include "kiln/float16.hpp"
 
@@ -26,12 +27,6 @@ constexpr double kMostCalls = 1e5;
 
 [[noreturn]] void fail_tune(ErrorCode code, const OpLayout& layout, const std::string& found) {
   throw Error(code, "time " + layout.name + ": " + found);
-}
-
-bool is_float(DLDataType dtype) {
-  const bool half = dtype.code == kDLBfloat && dtype.bits == 16;
-  return half ||
-         (dtype.code == kDLFloat && (dtype.bits == 16 || dtype.bits == 32 || dtype.bits == 64));
 }
 
 void put(DLDataType dtype, double value, char* to) {
@@ -86,17 +81,9 @@ void TimedCalls::add_tensor(const OpLayout::Tensor& tensor,
                             const std::map<std::string, std::int64_t>& extents) {
   const bool there =
       !tensor.optional || std::ranges::find(timed_.with, tensor.name) != timed_.with.end();
-  const auto& names = tensor.dtypes;
-  const bool follows = std::ranges::find(names, timed_.dtype) != names.end();
-  const DLDataType dtype =
-      find_dtype(follows ? timed_.dtype : names.front()).value_or(DLDataType{});
-  if (there && (!is_float(dtype) || tensor.inout)) {
-    fail_tune(ErrorCode::kUsage, timed_.layout,
-              tensor.name +
-                  (tensor.inout ? " is written where it is read"
-                                : " does not hold floating-point numbers") +
-                  "; kiln tune makes up values for inputs of floating-point numbers alone");
-  }
+  const DLDataType dtype = find_dtype(dtype_of(tensor, timed_.dtype)).value_or(DLDataType{});
+  const std::string why = there ? why_not_timed(tensor, timed_.dtype) : "";
+  if (!why.empty()) fail_tune(ErrorCode::kUsage, timed_.layout, why);
   std::vector<std::int64_t> shape;
   std::size_t bytes = dtype.bits / std::size_t{8};
   for (const std::string& extent : tensor.shape) {

@@ -22,15 +22,15 @@ struct TimedOp {
   OpLayout layout;
   std::size_t attribute = 0;  ///< the one whose values are the choices
   Device device;
-  std::string dtype;              ///< of the first tensor, and of all that follow it
+  std::string dtype;              ///< see dtype_of
   std::vector<std::string> with;  ///< optional tensors that the calls have
 };
 
 class TimedCalls {
  public:
   /// Sets of tensors, together larger than a cache, with values between -1 and 1; `extents`: of
-  /// each symbol. Throws kUsage for an op whose inputs are not all floating-point numbers, kDevice
-  /// without memory.
+  /// each symbol. Throws kUsage for calls that cannot be timed (why_not_timed), kDevice without
+  /// memory.
   TimedCalls(const TimedOp& timed, const std::map<std::string, std::int64_t>& extents);
 
   /// Computes once. False where the package refuses the choice for this shape; the empty one is the

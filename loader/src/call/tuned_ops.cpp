@@ -16,6 +16,7 @@
 #include "base/number.hpp"
 #include "base/quote.hpp"
 #include "call/table.hpp"
+#include "documents/choices.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
 #include "documents/ops.hpp"
@@ -25,9 +26,7 @@
 namespace kiln {
 namespace {
 
-constexpr std::size_t kMostOps = 64;         // tuned ones, of a process
-constexpr std::size_t kMostAttributes = 16;  // of an op, as the builder has it
-constexpr std::size_t kMostTensors = 64;     // of an op: a bit for each
+constexpr std::size_t kMostOps = 64;  // tuned ones, of a process
 
 /// One row, ready to be compared with a call.
 struct PlacedRow {
@@ -141,7 +140,7 @@ class ChosenCall {
 
  private:
   kiln_call call_{};
-  std::array<kiln_attribute, kMostAttributes> attributes_;
+  std::array<kiln_attribute, kMostTunedAttributes> attributes_;
 };
 
 /// Arguments that the package did not take, before it did anything.
@@ -207,7 +206,7 @@ class TunedReader {
 
   PlacedOp read() && {
     const std::vector<OpLayout::Attribute>& attributes = op_.layout.attributes;
-    if (op_.tensor_count > kMostTensors || attributes.size() > kMostAttributes) {
+    if (op_.tensor_count > kMostTunedTensors || attributes.size() > kMostTunedAttributes) {
       fail("it has more arguments than a tuned op can have");
     }
     for (const OpLayout::Attribute& each : attributes)
@@ -333,10 +332,6 @@ std::uint32_t position_of(const kiln_package& table, const std::string& name) {
 }
 
 }  // namespace
-
-void check_tuned_op(const kiln_op& op, const TunedOp& tuned) {
-  TunedReader(op, tuned).read();
-}
 
 const kiln_package* tuned_package(const kiln_package& table, const TunedTable& tuned,
                                   const std::string& file) {

@@ -16,8 +16,7 @@
 
 namespace kiln {
 
-struct TunedOp;  // install/tuned.hpp
-struct TunedTable;
+struct TunedTable;  // install/tuned.hpp
 
 /// `table` itself where the tuned one names no op of it with a choice. What is returned lives as
 /// long as the process; the same for the same arguments. `file` names the tuned table in errors.
@@ -25,8 +24,5 @@ struct TunedTable;
 /// package does not have; kUsage beyond 64 tuned ops in a process.
 const kiln_package* tuned_package(const kiln_package& table, const TunedTable& tuned,
                                   const std::string& file);
-
-/// Throws kIntegrity with what tuned_package would find wrong in a table that has this.
-void check_tuned_op(const kiln_op& op, const TunedOp& tuned);
 
 }  // namespace kiln

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "documents/ops.hpp"
 #include "kiln/device.hpp"
 
 namespace kiln {
@@ -36,5 +37,15 @@ struct OfferedOp {
 
 /// Throws kIntegrity.
 std::vector<OfferedOp> parse_choices(std::string_view text, const std::string& subject);
+
+inline constexpr std::size_t kMostTunedTensors = 64;  ///< of an op: a bit for each
+inline constexpr std::size_t kMostTunedAttributes = 16;
+
+/// What both who builds a package and who tunes it must know: `op` has all that the choices name,
+/// and calls of it can be timed. Throws kIntegrity with what is wrong.
+void check_offered(const OfferedOp& offered, const OpLayout& op);
+
+/// Why `kiln tune` cannot make up this tensor of such calls, or compare it; empty: it can.
+std::string why_not_timed(const OpLayout::Tensor& tensor, const std::string& dtype);
 
 }  // namespace kiln

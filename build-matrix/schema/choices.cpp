@@ -2,6 +2,8 @@
 #include "build-matrix/schema/choices.hpp"
 
 #include <algorithm>
+#include <set>
+#include <variant>
 #include <vector>
 
 #include "base/quote.hpp"
@@ -25,6 +27,49 @@ bool has_variants(const Package& package, Device::Kind device) {
          std::ranges::any_of(package.binaries, is_for);
 }
 
+/// A word that would be timed against itself: at most one of those that no launch names, the
+/// default among them, is a kernel of its own.
+void check_told_apart(const OfferedOp& offered, const AttributeSchema& attribute,
+                      const std::set<std::string>& told) {
+  if (attribute.type != AttributeSchema::Type::kString) return;
+  if (attribute.values.empty()) {
+    fail(attribute.name + " is a text, which no launch is given: list its \"values\"");
+  }
+  std::vector<std::string> words = {std::get<std::string>(attribute.fallback)};
+  words.insert(words.end(), offered.parts.front().begin(), offered.parts.front().end());
+  std::erase_if(words, [&](const std::string& word) { return told.contains(word); });
+  if (words.size() < 2) return;
+  fail("parts of " + offered.op + " have " + quote(words[1]) + ", which runs what " +
+       quote(words[0]) + " does: no \"when\" and no constant of a launch names either");
+}
+
+/// Where a kernel refuses a call, the loader has the package's own choice compute it
+/// (call/tuned_ops.hpp): wrong, where an earlier launch has written over an input.
+void check_computed_again(const AttributeSchema& attribute, const OpSchema& op) {
+  for (const TensorSchema& tensor : op.tensors) {
+    if (!tensor.output || (tensor.in_place && tensor.in_place->empty())) continue;
+    fail("a launch after the first names " + attribute.name +
+         ": where it refuses a call, the first has run, and " + tensor.name +
+         " may stand where an input did. Let \"in_place\" of " + tensor.name +
+         " be empty, or choose in the first launch");
+  }
+}
+
+void check_launches(const OfferedOp& offered, const OpSchema& op, const Package& package) {
+  const auto attribute =
+      std::ranges::find(op.attributes, offered.attribute, &AttributeSchema::name);
+  std::set<std::string> told;
+  bool is_first = true;
+  for (const Launch& launch : package.cuda.launch.launches) {
+    if (launch.op != op.name) continue;
+    const AttributeUse use = use_of(launch, op, *attribute);
+    if (use.named && !is_first) check_computed_again(*attribute, op);
+    told.insert(use.words.begin(), use.words.end());
+    is_first = false;
+  }
+  check_told_apart(offered, *attribute, told);
+}
+
 void check_op(const OfferedOp& offered, const Package& package) {
   const auto op = std::ranges::find(package.ops, offered.op, &OpSchema::name);
   if (op == package.ops.end()) fail("the package has no op " + quote(offered.op));
@@ -35,6 +80,9 @@ void check_op(const OfferedOp& offered, const Package& package) {
   }
   const Json text = parse_json(op->text, offered.op);
   check_offered(offered, read_layout(JsonView(text, offered.op)));
+  if (offered.device == Device::Kind::kCuda && package.cuda.launches()) {
+    check_launches(offered, *op, package);
+  }
 }
 
 }  // namespace

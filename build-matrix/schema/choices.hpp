@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What `kiln tune` would refuse of a package's choices.json on a user's machine. Pure.
+// What `kiln tune` would refuse of a package's choices.json on a user's machine, and what it could
+// not notice there. Pure.
 #pragma once
 
 #include <string>
@@ -10,8 +11,9 @@ namespace kiln::build {
 
 struct Package;
 
-/// `file` names the text in errors. Throws kBuild: it is no choices.json, or names what the package
-/// does not have (documents/choices.hpp).
+/// `file` names the text in errors. Throws kBuild: it is no choices.json, names what the package
+/// does not have (documents/choices.hpp), or launches run one kernel for two words, or cannot run a
+/// call again that they refused.
 void check_choices(std::string_view text, const Package& package, const std::string& file);
 
 }  // namespace kiln::build

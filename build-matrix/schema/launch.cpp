@@ -13,6 +13,7 @@
 #include "build-matrix/schema/fields.hpp"
 #include "build-matrix/schema/names.hpp"
 #include "build-matrix/schema/schema.hpp"
+#include "build-matrix/schema/spelling.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
 
@@ -450,27 +451,30 @@ class LaunchReader {
   std::string_view package_;
 };
 
+void add_uses(const Launch& launch, OpUses& uses) {
+  std::vector<std::string>& texts = uses.texts;
+  uses.conditions.insert(uses.conditions.end(), {launch.when, launch.expects});
+  texts.insert(texts.end(), launch.grid.begin(), launch.grid.end());
+  uses.arguments.insert(uses.arguments.end(), launch.arguments.begin(), launch.arguments.end());
+  for (const auto& [tensor, dtypes] : launch.dtypes) texts.push_back(tensor);
+  for (const LaunchInstance& instance : launch.instances) {
+    uses.conditions.push_back(instance.when);
+    for (const auto& [parameter, constant] : instance.constants) {
+      if (constant.kind != KernelConstant::Kind::kValue) texts.push_back(constant.text);
+    }
+    for (const auto& [parameter, descriptor] : instance.descriptors) {
+      texts.insert(texts.end(), descriptor.shape.begin(), descriptor.shape.end());
+    }
+  }
+}
+
 OpUses uses_of(const LaunchSection& section, const OpSchema& op) {
   OpUses uses;
-  std::vector<std::string>& texts = uses.texts;
   for (const WorkspacePart& part : section.workspace) {
-    if (part.op == op.name) texts.insert(texts.end(), {part.count, part.dtype});
+    if (part.op == op.name) uses.texts.insert(uses.texts.end(), {part.count, part.dtype});
   }
   for (const Launch& launch : section.launches) {
-    if (launch.op != op.name) continue;
-    uses.conditions.insert(uses.conditions.end(), {launch.when, launch.expects});
-    texts.insert(texts.end(), launch.grid.begin(), launch.grid.end());
-    uses.arguments.insert(uses.arguments.end(), launch.arguments.begin(), launch.arguments.end());
-    for (const auto& [tensor, dtypes] : launch.dtypes) texts.push_back(tensor);
-    for (const LaunchInstance& instance : launch.instances) {
-      uses.conditions.push_back(instance.when);
-      for (const auto& [parameter, constant] : instance.constants) {
-        if (constant.kind != KernelConstant::Kind::kValue) texts.push_back(constant.text);
-      }
-      for (const auto& [parameter, descriptor] : instance.descriptors) {
-        texts.insert(texts.end(), descriptor.shape.begin(), descriptor.shape.end());
-      }
-    }
+    if (launch.op == op.name) add_uses(launch, uses);
   }
   return uses;
 }
@@ -486,28 +490,30 @@ bool names(std::string_view text, std::string_view word) {
   return false;
 }
 
+bool any_names(const std::vector<std::string>& texts, std::string_view word) {
+  return std::ranges::any_of(texts, [&](const std::string& text) { return names(text, word); });
+}
+
+bool is_named(const OpUses& uses, const std::string& name) {
+  return any_names(uses.texts, name) || any_names(uses.conditions, name) ||
+         std::ranges::any_of(uses.arguments, [&](const KernelArgument& argument) {
+           return names(argument.value, name);
+         });
+}
+
 }  // namespace
 
 void check_used(const JsonView& value, const OpSchema& op, const OpUses& uses) {
   using Kind = KernelArgument::Kind;
-  const auto any_names = [](const std::vector<std::string>& texts, const std::string& word) {
-    return std::ranges::any_of(texts, [&](const std::string& text) { return names(text, word); });
-  };
   const auto is_given = [&](const std::string& tensor) {
     return std::ranges::any_of(uses.arguments, [&](const KernelArgument& argument) {
       return argument.kind == Kind::kTensor && argument.value == tensor;
     });
   };
-  const auto is_named = [&](const std::string& name) {
-    return any_names(uses.texts, name) || any_names(uses.conditions, name) ||
-           std::ranges::any_of(uses.arguments, [&](const KernelArgument& argument) {
-             return names(argument.value, name);
-           });
-  };
   for (const TensorSchema& tensor : op.tensors) {
     const bool writes = tensor.output || tensor.inout;
     if (writes ? is_given(tensor.name) || any_names(uses.conditions, tensor.name + ".present")
-               : is_named(tensor.name)) {
+               : is_named(uses, tensor.name)) {
       continue;
     }
     value.fail("none is given " + tensor.name + ", which " + op.name +
@@ -516,10 +522,38 @@ void check_used(const JsonView& value, const OpSchema& op, const OpUses& uses) {
   for (const AttributeSchema& attribute : op.attributes) {
     const bool is_text =
         attribute.type == AttributeSchema::Type::kString && attribute.values.empty();
-    if (!is_text && !is_named(attribute.name)) {
+    if (!is_text && !is_named(uses, attribute.name)) {
       value.fail("none is given " + attribute.name + ", an attribute of " + op.name);
     }
   }
+}
+
+AttributeUse use_of(const Launch& launch, const OpSchema& op, const AttributeSchema& attribute) {
+  OpUses uses;
+  add_uses(launch, uses);
+  AttributeUse use{.named = is_named(uses, attribute.name), .words = {}};
+  const auto add_words = [&](const std::string& condition, const LaunchInstance* instance) {
+    const ExpressionNames known = expression_names(op, instance);
+    const auto compared = known.words.find(attribute.name);
+    if (condition.empty() || compared == known.words.end()) return;
+    // As C++ it has each word with its attribute, however package.json spells the comparison.
+    const std::string code = translate(condition, ExpressionType::kCondition, known).text;
+    for (const std::string& word : attribute.values) {
+      if (names(code, compared->second.type + "::" + enumerator(word))) use.words.insert(word);
+    }
+  };
+  add_words(launch.when, nullptr);
+  add_words(launch.expects, nullptr);
+  for (const LaunchInstance& instance : launch.instances) {
+    add_words(instance.when, &instance);
+    for (const auto& [parameter, constant] : instance.constants) {
+      // Compiled anew for each.
+      if (constant.kind == KernelConstant::Kind::kAttribute && constant.text == attribute.name) {
+        use.words.insert(attribute.values.begin(), attribute.values.end());
+      }
+    }
+  }
+  return use;
 }
 
 const OpSchema& read_op(const JsonView& value, const std::vector<OpSchema>& ops) {

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,7 @@ class JsonView;
 
 namespace kiln::build {
 
+struct AttributeSchema;
 struct OpSchema;
 struct TensorSchema;
 
@@ -122,6 +124,13 @@ struct OpUses {
 /// What a caller brings is named by a launch, but a text, which none can be given; what it gets is
 /// given to one, or a condition asks whether it is there. Throws what JsonView throws.
 void check_used(const JsonView& value, const OpSchema& op, const OpUses& uses);
+
+/// What a launch has of an attribute.
+struct AttributeUse {
+  bool named = false;           ///< by anything
+  std::set<std::string> words;  ///< of its values, those that it tells from the others
+};
+AttributeUse use_of(const Launch& launch, const OpSchema& op, const AttributeSchema& attribute);
 
 /// Of the member "cuda" of package.json. `package` is its name. Throws what JsonView throws.
 LaunchSection parse_launches(const JsonView& cuda, const std::vector<OpSchema>& ops,

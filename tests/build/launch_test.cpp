@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "build-matrix/schema/choices.hpp"
 #include "build-matrix/schema/expression.hpp"
 #include "build-matrix/schema/schema.hpp"
 #include "build-matrix/schema/triton.hpp"
@@ -450,4 +451,71 @@ TEST_CASE("launch: expressions in C++") {
   CHECK(condition("mode < 'fast'") == "compares a string attribute with \"<\"");
   CHECK(condition("mode == 'fast") == "has a text that does not end");
   CHECK(integer(std::string(501, '(').c_str()) == "has more than 500 bytes");
+}
+
+namespace {
+
+/// Of choices among words of an attribute; an empty text: none.
+std::string choices_refusal(const json& document, const char* attribute, const json& words) {
+  const json choices = {{"schema", "kiln.choices/1"},
+                        {"ops",
+                         {{{"op", "forward"},
+                           {"device", "cuda"},
+                           {"attribute", attribute},
+                           {"parts", json::array({words})},
+                           {"within", {{"bfloat16", 5e-3}}}}}}};
+  try {
+    check_choices(choices.dump(), parse(document), "choices.json");
+  } catch (const kiln::Error& error) {
+    CHECK(error.code() == kiln::ErrorCode::kBuild);
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("choices: each word runs another kernel") {
+  json document = json::parse(kGood);
+  json& attributes = document["ops"][0]["attributes"];
+  attributes[0]["values"] = {"fast", "half-up", "new", "odd"};
+  attributes.push_back({{"name", "note"}, {"type", "string"}, {"default", ""}});
+  // "wide" is compiled for each mode.
+  CHECK(choices_refusal(document, "mode", {"fast", "new", "odd"}) == "");
+  CHECK(choices_refusal(document, "steps", {"1", "2"}) == "");
+  CHECK(choices_refusal(document, "note", {"a", "b"}) ==
+        "choices.json: note is a text, which no launch is given: list its \"values\"");
+  json& instances = document["cuda"]["launches"][0]["instances"];
+  instances[2]["constants"].erase("MODE");
+  CHECK(choices_refusal(document, "mode", {"fast"}) == "");
+  CHECK(choices_refusal(document, "mode", {"fast", "new"}) ==
+        R"(choices.json: parts of forward have "new", which runs what "half-up" does: no "when" )"
+        R"(and no constant of a launch names either)");
+  // What is left once the default has a kernel of its own is one more.
+  instances[1]["when"] = "mode != 'half-up'";
+  CHECK(choices_refusal(document, "mode", {"new", "fast"}) == "");
+  CHECK(choices_refusal(document, "mode", {"new", "odd"}) ==
+        R"(choices.json: parts of forward have "odd", which runs what "new" does: no "when" )"
+        R"(and no constant of a launch names either)");
+}
+
+TEST_CASE("choices: a call that is refused half-way can be computed again") {
+  json document = json::parse(kGood);
+  json& launches = document["cuda"]["launches"];
+  launches.push_back(launches[0]);
+  json& y = document["ops"][0]["tensors"][2];
+  const std::string refused =
+      "choices.json: a launch after the first names mode: where it refuses a call, the first has "
+      "run, and y may stand where an input did. Let \"in_place\" of y be empty, or choose in the "
+      "first launch";
+  CHECK(choices_refusal(document, "mode", {"fast"}) == refused);
+  y["in_place"] = {"x"};
+  CHECK(choices_refusal(document, "mode", {"fast"}) == refused);
+  y["in_place"] = json::array();
+  CHECK(choices_refusal(document, "mode", {"fast"}) == "");
+  // A later launch that does not name it refuses what it would refuse of the package's own choice.
+  y["in_place"] = {"x"};
+  launches[1]["instances"] = {{{"name", "all"}}};
+  launches[1]["constants"]["BLOCK"] = 512;
+  CHECK(choices_refusal(document, "mode", {"fast"}) == "");
 }

@@ -52,11 +52,13 @@ class Man(unittest.TestCase):
             self.assertEqual(done.stderr, "", name)
             shown = words_of(done.stdout)
             said = self.help_of(name)
-            for option, meaning in re.findall(r"^  (?:-\w,)?(--[a-z-]+)(?: [A-Z|:a-z]+(?: \.\.\.)?)?(?: REQUIRED)?\s+(\S.*)$",
-                                              said, re.M):
+            one = r"^  (?:-\w,)?(--[a-z-]+)(?: (?!Excludes)[A-Z|:a-z]+(?: \.\.\.)?)?(?: REQUIRED)?\s+(\S.*)$"
+            for option, meaning in re.findall(one, said, re.M):
                 self.assertIn(option, shown, name)
-                excluded = meaning.removeprefix("Excludes: ")
-                self.assertIn(words_of(meaning) if excluded == meaning else f"Not with {excluded}.", shown, name)
+                if meaning.startswith("Excludes: "):
+                    excluded, _, meaning = meaning.removeprefix("Excludes: ").partition("  ")
+                    self.assertIn(f"Not with {', '.join(sorted(excluded.split()))}.", shown, name)
+                self.assertIn(words_of(meaning), shown, name)
             for example in re.findall(r"^  (kiln .*)$", said.partition("Examples:")[2], re.M):
                 self.assertIn(words_of(example), shown, name)
             self.assertIn(words_of(said.splitlines()[0]), shown, name)

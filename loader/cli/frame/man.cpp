@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -67,14 +68,14 @@ std::string heading(const CLI::Option& option) {
   return text;
 }
 
-/// "The bundle to write. Required."
+/// "The bundle to write. Required. Not with --offline."
 std::string meaning_of(const CLI::Option& option) {
   std::string text = option.get_description();
-  if (option.get_required()) text += ". Required.";
-  for (const CLI::Option* other : option.get_excludes()) {
-    text += ". Not with " + other->get_name() + ".";
-  }
-  return text;
+  if (option.get_required()) text += ". Required";
+  std::set<std::string> excluded;  // CLI11 has them in the order of their addresses
+  for (const CLI::Option* other : option.get_excludes()) excluded.insert(other->get_name());
+  if (!excluded.empty()) text += ". Not with " + join(excluded);
+  return text == option.get_description() ? text : text + ".";
 }
 
 std::string page(const CLI::App& app) {

@@ -75,7 +75,8 @@ class _InPlace(_CrossEntropy):
         logits, targets, lse = kept
         tensors = {"logits": logits, "targets": targets, "lse": lse, "grad_loss": grads[0].contiguous(),
                    "grad_logits": logits}
-        # Whoever else kept the logits for a gradient, a second backward too, is told by PyTorch that they changed.
+        # Whoever else kept the logits for a gradient, a second backward too, is told by PyTorch that they changed: but
+        # where hooks kept them, of whose tensors PyTorch knows no version. The layer asks for those.
         layer.source_of(key).call(logits.device, "backward", tensors)
         return [logits.detach()]
 
@@ -87,6 +88,18 @@ def _rows(logits: Tensor) -> Tensor:
 
 _cross_entropy, _in_place = _CrossEntropy(), _InPlace()
 _CAN_BE_IN_PLACE = hasattr(torch.autograd.graph, "increment_version")
+_hooks_of_saved_tensors = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+
+
+def _is_hooked() -> bool:
+    """Whether hooks keep what autograd saves now, as those of torch.utils.checkpoint."""
+    if _hooks_of_saved_tensors is not None:
+        return _hooks_of_saved_tensors(True) is not None
+    try:  # an older PyTorch refuses a second pair
+        torch.ones((), requires_grad=True).exp().grad_fn._raw_saved_result.register_hooks(lambda t: t, lambda t: t)
+    except RuntimeError:
+        return True
+    return False
 
 
 class CrossEntropy(layer.Layer):
@@ -94,7 +107,7 @@ class CrossEntropy(layer.Layer):
     "sum" or "none".
 
     z_loss: adds z_loss lse^2 to each row's loss. in_place: backward writes the gradient into the logits' memory, in
-    eager mode. A target that is neither ignore_index nor a class makes its row NaN. `options` are those of
+    eager mode and where no hooks save tensors (torch.utils.checkpoint, save_on_cpu). A target that is neither ignore_index nor a class makes its row NaN. `options` are those of
     kiln.get_kernel.
     """
 
@@ -118,8 +131,9 @@ class CrossEntropy(layer.Layer):
         rows = _rows(logits)
         if rows.stride(-1) != 1:
             rows = rows.contiguous()
-        apart = not self.in_place or not _CAN_BE_IN_PLACE or layer.goes_by_operators()
-        op = _cross_entropy if apart else _in_place
+        in_place = (self.in_place and _CAN_BE_IN_PLACE and torch.is_grad_enabled() and not layer.goes_by_operators()
+                    and not _is_hooked())
+        op = _in_place if in_place else _cross_entropy
         loss = op((rows, targets.contiguous().reshape(-1)), self._key)[0]
         return self._reduced(loss, targets)
 

@@ -12,11 +12,13 @@ import pathlib
 import pickle
 import sys
 import unittest
+import unittest.mock
 import warnings
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "rows/tests"))
 from torch_case import DEVICE, TorchCase  # first: it skips where there is no torch
 import torch
+import torch.utils.checkpoint
 import kiln.torch
 
 V = 50
@@ -78,6 +80,35 @@ class CrossEntropy(TorchCase):
         found, = torch.autograd.grad(kiln.torch.CrossEntropy(in_place=True)(given, targets_of(6)), given)
         self.assertEqual((found.requires_grad, seen), (False, [False]))
         self.assertEqual(found.data_ptr(), given.data_ptr())
+
+    def test_in_place_is_left_where_hooks_keep_the_logits(self):
+        def same(tensor):
+            return tensor
+
+        module, checkpoint = sys.modules[kiln.torch.CrossEntropy.__module__], torch.utils.checkpoint.checkpoint
+        ways = ((torch.autograd.graph.save_on_cpu(), lambda f, x: f(x)),
+                (torch.autograd.graph.saved_tensors_hooks(same, same), lambda f, x: f(x)),
+                (contextlib.nullcontext(), lambda f, x: checkpoint(f, x, use_reentrant=False)))
+        for asked in (module._hooks_of_saved_tensors, None):
+            for options in ({}, {"in_place": True}):
+                loss, found = kiln.torch.CrossEntropy(**options), []
+                for around, way in ways if options else ways[:1]:
+                    x = logits_of(6).requires_grad_()
+
+                    def call(x):
+                        logits = torch.tanh(x)  # which keeps them, too
+                        return loss(logits, targets_of(6)) + logits.square().sum()
+
+                    with unittest.mock.patch.object(module, "_hooks_of_saved_tensors", asked):
+                        with around:
+                            result = way(call, x)
+                        result.backward(retain_graph=True)
+                        result.backward()
+                    found.append(x.grad)
+                if not options:
+                    expected, = found
+            for gradient in found:
+                self.assertTrue(torch.equal(gradient, expected))
 
     def test_strided_rows_and_no_rows(self):
         wide = torch.cat([logits_of(5), logits_of(5, seed=3)], -1)

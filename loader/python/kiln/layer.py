@@ -209,8 +209,8 @@ _operators: dict[str, int] = {}
 
 
 def with_a_gradient_of_its_own(residual: Optional[Tensor]) -> Optional[Tensor]:
-    """For an input whose gradient is another's, too, before a view of it is taken: PyTorch makes what a view of a leaf is
-    given its .grad without a copy, so that two leaves would have one memory, and each would be added to twice."""
+    """For an input whose gradient is what the caller gave, before a view of it is taken: PyTorch makes what a view of a
+    leaf is given its .grad without a copy, so that both would have one memory, and each would be added to twice."""
     if residual is not None and residual.is_leaf and residual.requires_grad and torch.is_grad_enabled():
         return residual * 1
     return residual
@@ -287,6 +287,7 @@ class Differentiable:
             _nothing(grads, kept) if t is None else t for t in self.backward_like(grads, kept, wanted)])
         forward.register_autograd(self._differentiate, setup_context=self._set_up)
         self._forward, self._backward = forward._opoverload, backward._opoverload
+        _READERS.add(f"GeneratedBackwardFor_{self._forward.name().replace('::', '_')}_defaultBackward")
 
     def __call__(self, inputs: Tensors, key: str) -> Sequence[Tensor]:
         if goes_by_operators():
@@ -318,7 +319,23 @@ class Differentiable:
             found = self.gradients_by_pytorch(grads, kept, wanted, ctx.key)
         else:
             found = compute(list(grads), list(kept), wanted, ctx.key)
-        return [found[of] if need and of is not None else None for need, of in zip(needs, self.gradient_of)]
+        given = [found[of] if need and of is not None else None for need, of in zip(needs, self.gradient_of)]
+        # One tensor for two inputs may become the .grad of two leaves, behind views without a copy: each would be added
+        # to twice. The last input is the second, and what another of these ops reads there becomes no .grad.
+        if given[-1] is not None and any(g is given[-1] for g in given[:-1]) and not _is_read_by_an_op(ctx):
+            given[-1] = given[-1].clone()
+        return given
+
+
+def _is_read_by_an_op(ctx: Any) -> bool:
+    """Whether the gradient of the last input goes to an op of these, behind views alone."""
+    node = ctx.next_functions[-1][0]
+    while node is not None and node.name() in ("ViewBackward0", "UnsafeViewBackward0", "ReshapeAliasBackward0"):
+        node = node.next_functions[0][0]
+    return node is not None and node.name() in _READERS
+
+
+_READERS = {"_EagerBackward"}  # and the nodes of the operators, by the names that PyTorch gives them
 
 
 def _is_traced(grads: Tensors) -> bool:

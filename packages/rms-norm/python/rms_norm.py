@@ -83,8 +83,7 @@ class RmsNorm(layer.Layer):
                               f"{layer.words_of(x)}")
         if self.is_pytorchs(x, residual, self.weight):
             return self.reference(x, residual)
-        rows = [None if t is None else t.contiguous().reshape(-1, x.shape[-1]) for t in
-                (x, layer.with_a_gradient_of_its_own(residual))]
+        rows = [None if t is None else t.contiguous().reshape(-1, x.shape[-1]) for t in (x, residual)]
         results = _rms_norm((rows[0], self.weight.to(x.dtype), rows[1]), self._key)
         shaped = tuple(t.reshape(x.shape) for t in results)
         return shaped[0] if residual is None else shaped

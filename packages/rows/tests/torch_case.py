@@ -4,6 +4,7 @@ compared. Ends the test with 77 where this Python has no torch."""
 
 import collections
 import contextlib
+import itertools
 import os
 import sys
 import unittest
@@ -48,12 +49,14 @@ class TorchCase(unittest.TestCase):
         self.assertFalse(collections.Counter(ops) - found)
 
     def assert_gradients_apart(self, module):
-        """Of x and a residual that are leaves: each .grad is its own, also after a second backward."""
-        for compiled in (False, True) if layer.HAS_OPERATORS else (False,):
-            width = next(module.parameters()).shape[-1]
+        """Of x and a residual that are leaves, views of them or sums: each .grad is its own, also after a second
+        backward."""
+        width = next(module.parameters()).shape[-1]
+        ways = [lambda t: t, lambda t: t.view(6, width), lambda t: t.transpose(0, 1)[None], lambda t: t.view_as(t) + 1]
+        for compiled, way in itertools.product((False, True) if layer.HAS_OPERATORS else (False,), ways):
             x, residual = (normal(2, 3, width, seed=seed).requires_grad_() for seed in (1, 2))
-            y, h = (torch.compile(module, backend="aot_eager") if compiled else module)(x, residual)
-            loss = (y * normal(2, 3, width, seed=3)).sum() + h.square().sum()
+            y, h = (torch.compile(module, backend="aot_eager") if compiled else module)(way(x), way(residual))
+            loss = (y * normal(*y.shape, seed=3)).sum() + h.square().sum()
             loss.backward(retain_graph=True)
             once = x.grad.clone()
             self.assertNotEqual(x.grad.data_ptr(), residual.grad.data_ptr())

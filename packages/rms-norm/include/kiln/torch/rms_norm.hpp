@@ -85,9 +85,10 @@ class RmsNormFunction : public ::torch::autograd::Function<RmsNormFunction> {
                                             .grad_weight = view(grad_weight),
                                             .attributes = source.attributes});
     if (grads.size() > 1 && grads[1].defined()) grad_h = grad_h + grads[1];
-    // LibTorch refuses the gradient of an input that was none.
+    // LibTorch refuses the gradient of an input that was none. One tensor for two inputs could become
+    // the grad() of two leaves, behind views without a copy.
     const bool has_residual = context->saved_data["residual"].toBool();
-    return {grad_h, grad_weight, has_residual ? grad_h : ::torch::Tensor(), ::torch::Tensor()};
+    return {grad_h, grad_weight, has_residual ? grad_h.clone() : ::torch::Tensor(), {}};
   }
 };
 
@@ -110,7 +111,7 @@ class RmsNormImpl : public ::torch::nn::Module {
     if (residual.sizes() != x.sizes()) {
       throw Error(ErrorCode::kInvalidCall, "rms norm: the residual has another shape than x");
     }
-    const auto both = run(x, rows_of(with_a_gradient_of_its_own(residual)));
+    const auto both = run(x, rows_of(residual));
     return {both[0].reshape(x.sizes()), both[1].reshape(x.sizes())};
   }
 

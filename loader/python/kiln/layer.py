@@ -176,6 +176,22 @@ def why_pytorch(*tensors: Optional[Tensor]) -> str:
     return between.observer()
 
 
+def knows_numbers(*tensors: Optional[Tensor]) -> bool:
+    """Whether PyTorch's operators of a layer may be chosen by what is in these: not while somebody records them for other
+    numbers, or has shapes alone."""
+    return not (HAS_OPERATORS and torch.compiler.is_compiling()) and why_pytorch(*tensors) == ""
+
+
+def rows_of(tensor: Tensor) -> Tensor:
+    """[..., N] as [M, N], whatever extents are 0."""
+    return tensor.unsqueeze(0) if tensor.dim() == 1 else tensor.flatten(0, -2)
+
+
+def readable(rows: Tensor) -> Tensor:
+    """[M, N] as kernels read it: a row's numbers side by side, and no two rows at one place, as expand() has them."""
+    return rows.contiguous() if rows.stride(1) != 1 or rows.stride(0) < rows.shape[1] else rows
+
+
 def _is_exporting() -> bool:
     """torch.compiler.is_exporting(), which PyTorch's compiler takes to be true whenever it compiles, up to 2.11."""
     return getattr(torch.compiler, "_is_exporting_flag", False)

@@ -31,27 +31,40 @@ Result = Union[Tensor, tuple[Tensor, Tensor]]
 
 
 def by_pytorch(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int) -> tuple[Tensor, Tensor]:
-    """Of one sequence, by PyTorch's operators: q [T, HQ, D], k and v [S, HK, D] -> out, lse [HQ, T]."""
-    wide = torch.promote_types(q.dtype, torch.float32)
-    group = q.shape[1] // k.shape[1]
-    k, v = (t.to(wide).repeat_interleave(group, 1) for t in (k, v))
-    scores = torch.einsum("thd,shd->hts", q.to(wide) * (scale or 1 / math.sqrt(q.shape[2])), k)
-    key = torch.arange(k.shape[0], device=q.device)
-    position = torch.arange(q.shape[0], device=q.device)[:, None] + (k.shape[0] - q.shape[0])
-    unseen = torch.zeros_like(scores[0], dtype=torch.bool)
+    """Of sequences of one length, by PyTorch's operators: q [..., T, HQ, D], k and v [..., S, HK, D] -> out, and lse
+    [..., HQ, T]."""
+    key = torch.arange(k.shape[-3], device=q.device)
+    position = torch.arange(q.shape[-3], device=q.device)[:, None] + (k.shape[-3] - q.shape[-3])
+    return _masked(q, k, v, scale, _beyond(key, position, left, right))
+
+
+def _beyond(key: Tensor, position: Tensor, left: int, right: int) -> Tensor:
+    """Whether a key is out of the window of a query at this position."""
+    unseen = torch.zeros_like(key < position)
     if left >= 0:
-        unseen |= key < position - left
+        unseen = unseen | (key < position - left)
     if right >= 0:
-        unseen |= key > position + right
-    scores = scores.masked_fill(unseen, -math.inf)
+        unseen = unseen | (key > position + right)
+    return unseen
+
+
+def _masked(q: Tensor, k: Tensor, v: Tensor, scale: float, unseen: Tensor) -> tuple[Tensor, Tensor]:
+    """unseen: [..., T, S]."""
+    wide = torch.promote_types(q.dtype, torch.float32)
+    heads = (q.to(wide) * (scale or 1 / math.sqrt(q.shape[-1]))).unflatten(-2, (k.shape[-2], -1))
+    scores = torch.einsum("...thgd,...shd->...hgts", heads, k.to(wide))
+    scores = scores.masked_fill(unseen[..., None, None, :, :], -math.inf)
     lse = torch.logsumexp(scores, -1)
     powers = torch.exp(scores - torch.where(lse == -math.inf, 0.0, lse)[..., None])
-    return torch.einsum("hts,shd->thd", powers, v).to(q.dtype), lse.to(torch.float32)
+    out = torch.einsum("...hgts,...shd->...thgd", powers, v.to(wide))
+    return out.flatten(-3, -2).to(q.dtype), lse.flatten(-3, -2).to(torch.float32)
 
 
 def _sequences(q: Tensor, k: Tensor, v: Tensor, starts_q: Tensor, starts_k: Tensor,
                *window: Any) -> tuple[Tensor, Tensor]:
     """Rows after the last sequence are zeros, and lse -inf."""
+    if not layer.knows_numbers(q, k, v, starts_q, starts_k):
+        return _of_all_rows(q, k, v, starts_q, starts_k, *window)
     of_q, of_k = starts_q.tolist(), starts_k.tolist()
     results = [by_pytorch(q[a:b], k[c:d], v[c:d], *window) for a, b, c, d in zip(of_q, of_q[1:], of_k, of_k[1:])]
     outs, lses = [out for out, _ in results] or [q[:0]], [lse for _, lse in results]
@@ -60,16 +73,36 @@ def _sequences(q: Tensor, k: Tensor, v: Tensor, starts_q: Tensor, starts_k: Tens
             torch.cat([*lses, q.new_full((q.shape[1], rest), -math.inf, dtype=torch.float32)], 1))
 
 
-def _pages(q: Tensor, k_pages: Tensor, v_pages: Tensor, block_table: Tensor, lengths: Tensor,
-           *window: Any) -> tuple[Tensor, Tensor]:
-    """q: [B, tokens, HQ, D]."""
-    results = []
-    for one, table, length in zip(q, block_table.long(), lengths.tolist()):
-        used = table[:-(-length // k_pages.shape[1])]
-        k, v = (pages[used].flatten(0, 1)[:length] for pages in (k_pages, v_pages))
-        results.append(by_pytorch(one, k, v, *window))
-    return (torch.cat([out for out, _ in results] or [q.flatten(0, 1)]),
-            torch.cat([lse for _, lse in results] or [q.new_empty(q.shape[2], 0, dtype=torch.float32)], 1))
+def _of_all_rows(q: Tensor, k: Tensor, v: Tensor, starts_q: Tensor, starts_k: Tensor, scale: float, left: int,
+                 right: int) -> tuple[Tensor, Tensor]:
+    """The same for whoever records it, whatever the starts are: scores of all rows with all, whose memory that takes, and
+    a NaN of one sequence's values is in all others, too."""
+    (of_q, in_q, is_q), (of_k, in_k, is_k) = (_places(t.shape[0], starts) for t, starts in ((q, starts_q), (k, starts_k)))
+    behind = starts_k.diff()[of_q] - starts_q.diff()[of_q]
+    unseen = _beyond(in_k, (in_q + behind)[:, None], left, right) | (of_q[:, None] != of_k) | ~(is_q[:, None] & is_k)
+    q, k, v = (t.masked_fill(~known[:, None, None], 0) for t, known in ((q, is_q), (k, is_k), (v, is_k)))
+    return _masked(q, k, v, scale, unseen)
+
+
+def _places(rows: int, starts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of each row: its sequence, its place there, and whether it has one."""
+    row = torch.arange(rows, device=starts.device)
+    after = torch.searchsorted(starts, row, right=True)
+    sequence = (after - 1).clamp(0, starts.shape[0] - 2)
+    return sequence, row - starts[sequence], (after > 0) & (after < starts.shape[0])
+
+
+def _pages(q: Tensor, k_pages: Tensor, v_pages: Tensor, block_table: Tensor, lengths: Tensor, scale: float, left: int,
+           right: int) -> tuple[Tensor, Tensor]:
+    """q: [B, tokens, HQ, D]. A page beyond a sequence's length may be none, and have anything in it."""
+    page = torch.arange(block_table.shape[1], device=q.device) * k_pages.shape[1]
+    table = block_table.long().masked_fill(page >= lengths[:, None], 0)
+    key = torch.arange(block_table.shape[1] * k_pages.shape[1], device=q.device)
+    is_key = key < lengths[:, None]
+    k, v = (pages[table].flatten(1, 2).masked_fill(~is_key[..., None, None], 0) for pages in (k_pages, v_pages))
+    position = lengths[:, None, None] - q.shape[1] + torch.arange(q.shape[1], device=q.device)[:, None]
+    out, lse = _masked(q, k, v, scale, _beyond(key, position, left, right) | ~is_key[:, None])
+    return out, lse.transpose(0, 1).flatten(1)
 
 
 # ---- the ops, as the package has them ----
@@ -77,8 +110,7 @@ def _pages(q: Tensor, k_pages: Tensor, v_pages: Tensor, block_table: Tensor, len
 
 def _rows(tensor: Tensor) -> Tensor:
     """[T, H, D] -> [T, H D], a view where heads lie side by side."""
-    rows = tensor.reshape(tensor.shape[0], tensor.shape[1] * tensor.shape[2])
-    return rows if rows.stride(1) == 1 else rows.contiguous()
+    return layer.readable(tensor.reshape(tensor.shape[0], tensor.shape[1] * tensor.shape[2]))
 
 
 class _Prefill(layer.Differentiable):
@@ -211,16 +243,23 @@ class Attention(layer.Layer):
         after that out is zeros and lse -inf, and their gradients are zeros."""
         if (cu_seqlens_q is None) != (cu_seqlens_k is None):
             raise InvalidCall("attention: cu_seqlens_q or cu_seqlens_k is missing; expected both, or none of them")
+        if min(q.dim(), k.dim()) < 3:
+            raise InvalidCall(f"attention: q is {layer.words_of(q)}, k is {layer.words_of(k)}; expected [..., tokens, "
+                              "heads, head size]")
         if k.shape != v.shape or k.shape[-1] != q.shape[-1] or cu_seqlens_q is None and k.shape[:-3] != q.shape[:-3]:
             batches = f", and the leading extents of q, {list(q.shape[:-3])}" if cu_seqlens_q is None else ""
             raise InvalidCall(f"attention: k is {layer.words_of(k)}, v is {layer.words_of(v)}; expected k and v of one "
                               f"shape, whose heads are of {q.shape[-1]} as those of q{batches}")
-        call: _Prefill = _ragged
-        if cu_seqlens_q is None:
-            call, cu_seqlens_q, cu_seqlens_k = _prefill, _starts(q), _starts(k)
-        inputs = (*(_tokens(t) for t in (q, k, v)), cu_seqlens_q, cu_seqlens_k)
-        out, lse = (_sequences(*inputs, *self.attributes.values()) if self.is_pytorchs(q, k, v)
-                    else call(inputs, self._key))
+        rows = [_tokens(t) for t in (q, k, v)]
+        if not self.is_pytorchs(q, k, v):
+            call, starts = ((_prefill, (_starts(q), _starts(k))) if cu_seqlens_q is None else
+                            (_ragged, (cu_seqlens_q, cu_seqlens_k)))
+            out, lse = call((*rows, *starts), self._key)
+        elif cu_seqlens_q is None:
+            out, lse = by_pytorch(q, k, v, *self.attributes.values())
+            lse = lse.movedim(-2, 0).flatten(1)
+        else:
+            out, lse = _sequences(*rows, cu_seqlens_q, cu_seqlens_k, *self.attributes.values())
         return (out.reshape(q.shape), lse) if with_lse else out.reshape(q.shape)
 
     def decode(self, q: Tensor, k_pages: Tensor, v_pages: Tensor, block_table: Tensor, lengths: Tensor, *,

@@ -194,6 +194,34 @@ class Attention(TorchCase):
             found = attention(q, k, v)
         self.assert_close(found, attention(q, k, v))
 
+    @unittest.skipUnless(kiln.torch.HAS_OPERATORS, "torch.library.custom_op came with PyTorch 2.4")
+    def test_what_records_it_is_for_all_lengths(self):
+        class Decode(torch.nn.Module):
+            def forward(self, q, k_pages, v_pages, table, lengths):
+                return attention.decode(q, k_pages, v_pages, table, lengths, with_lse=True)
+
+        for options in ({}, {"causal": True, "window": 9}):
+            attention = kiln.torch.Attention(**options)
+            self.assert_recorded(attention, heads_of(2, 20), heads_of(3, 33), heads_of(1, 5))
+            q, k, v = heads_of(60)
+            calls = [(q, k, v, integers(*of_q), integers(*of_k)) for of_q, of_k in (
+                ((0, 20, 60), (0, 20, 60)), ((0, 1, 40), (0, 9, 50)), ((0, 0, 1, 40, 60), (0, 7, 7, 50, 60)))]
+            self.assert_recorded(attention, *calls)
+            pages, table, _ = pages_of(attention, [20, 3])
+            table[1, 1:] = 1 << 20  # of no key
+            self.assert_recorded(Decode(), *((normal(2, HQ, D), *pages, table, integers(*lengths))
+                                             for lengths in ((20, 3), (7, 0))))
+        with self.assertWarns(kiln.torch.FallbackWarning):
+            found = torch.func.vmap(lambda q, k, v: attention(q, k, v, integers(0, 7, 20), integers(0, 7, 20)))(
+                *heads_of(2, 20))
+        self.assert_close(found[1], attention(*(t[1] for t in heads_of(2, 20)), integers(0, 7, 20), integers(0, 7, 20)))
+
+    def test_rows_at_one_place(self):
+        q, k, v = (t[:1] for t in heads_of(1, 5))
+        for call in ((q.expand(3, -1, -1, -1), *(t.repeat(3, 1, 1, 1) for t in (k, v))),
+                     (q, *(t[:, :1].expand(-1, 5, -1, -1) for t in (k, v)))):
+            self.assert_as_pytorch(lambda: kiln.torch.Attention()(*call), "prefill")
+
     def test_gradients(self):
         starts_q, starts_k = integers(0, 1, 1, 20, 30), integers(0, 0, 7, 30, 45)
         for dtype in DTYPES:
@@ -283,6 +311,7 @@ class Attention(TorchCase):
                 (lambda: kiln.torch.Attention(scale=0.0), kiln.InvalidCall, "scale is 0.0"),
                 (lambda: kiln.torch.Attention(windows=4), TypeError, "Attention has no option 'windows'"),
                 (lambda: attention(q, k, v, integers(0, 9)), kiln.InvalidCall, "cu_seqlens_q or cu_seqlens_k is miss"),
+                (lambda: attention(q[0], k[0], v[0]), kiln.InvalidCall, "expected .*tokens, heads, head size"),
                 (lambda: attention(q[:, :3], k, v), kiln.Error, "q has 3 heads, k and v have 2|HQ a multiple of HK"),
                 (lambda: attention(q, k[..., :32], v), kiln.InvalidCall, "expected k and v of one shape"),
                 (lambda: attention(q, *merged), kiln.InvalidCall, "expected k and v of one shape, whose"),

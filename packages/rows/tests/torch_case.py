@@ -4,6 +4,7 @@ compared. Ends the test with 77 where this Python has no torch."""
 
 import collections
 import contextlib
+import copy
 import itertools
 import os
 import sys
@@ -62,6 +63,35 @@ class TorchCase(unittest.TestCase):
             self.assertNotEqual(x.grad.data_ptr(), residual.grad.data_ptr())
             loss.backward()
             self.assert_close([x.grad, residual.grad], [2 * once, 2 * once])
+
+    def assert_recorded(self, module, given, *others):
+        """PyTorch computes the module where shapes alone are known, and what is recorded of the call `given` is right for
+        the calls `others`, too: of torch.jit.trace for any shape, of make_fx and torch.export for one like given's."""
+        if not layer.HAS_OPERATORS:
+            return
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        def shapes(result):
+            return [t.shape for t in (result if isinstance(result, tuple) else (result,))]
+
+        with kiln.torch.disabled():
+            expected = [module(*call) for call in (given, *others)]
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            meta = copy.deepcopy(module).to("meta")(*(t.to("meta") for t in given))
+            with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+                fake = module(*(mode.from_tensor(t) for t in given))
+            self.assertEqual([shapes(meta), shapes(fake)], 2 * [shapes(expected[0])])
+            recorded = [torch.jit.trace(module, given, check_trace=False), make_fx(module)(*given),
+                        torch.export.export(module, given).module()]
+            for call, result in zip((given, *others), expected):
+                for record in recorded if [t.shape for t in call] == [t.shape for t in given] else recorded[:1]:
+                    found = record(*call)
+                    self.assertEqual(shapes(found), shapes(result))
+                    pairs = zip(found, result) if isinstance(result, tuple) else ((found, result),)
+                    for a, b in pairs:
+                        self.assertTrue(torch.allclose(a, b, rtol=BOUNDS[torch.bfloat16], atol=1e-5, equal_nan=True))
 
     def assert_close(self, found, expected, dtype=torch.float32):
         self.assertEqual(len(found), len(expected))

@@ -88,7 +88,8 @@ class RmsNormFunction : public ::torch::autograd::Function<RmsNormFunction> {
     // LibTorch refuses the gradient of an input that was none. One tensor for two inputs could become
     // the grad() of two leaves, behind views without a copy.
     const bool has_residual = context->saved_data["residual"].toBool();
-    return {grad_h, grad_weight, has_residual ? grad_h.clone() : ::torch::Tensor(), {}};
+    return {grad_h, grad_weight, has_residual ? grad_h.clone() : ::torch::Tensor(),
+            ::torch::Tensor()};
   }
 };
 

@@ -113,12 +113,16 @@ class Source:
         return found.call([tensors.get(name) for name in found.positions], self.words, threads)
 
 
-# By the text that stands for them in a graph: "geglu-mlp@1?approximate=tanh", and a number for other options.
+# By the text that stands for them in a graph: "geglu-mlp@1?approximate='tanh'", and a number for other options.
 _sources: dict[str, Source] = {}
 
 
 def key_of(package: str, version: int, attributes: dict[str, Any], options: dict[str, Any]) -> str:
-    key = f"{package}@{version}?{urllib.parse.urlencode(sorted(attributes.items()))}"
+    # By types, too: what no kernel takes would else be found for what has the same text.
+    plain = (bool, int, float, str)
+    words = [(name, repr(value) if type(value) in plain else f"{type(value)} {value!r}")
+             for name, value in sorted(attributes.items())]
+    key = f"{package}@{version}?" + urllib.parse.urlencode(words, safe="'")
     with _lock:
         if options:
             for known, source in _sources.items():
@@ -274,7 +278,9 @@ class Differentiable:
         """What backward gives, by PyTorch's operators, and differentiable again where gradients are recorded."""
         attributes = source_of(key).attributes
         again = torch.is_grad_enabled()
-        with torch.enable_grad():
+        device = next(t for t in (*kept, *grads) if t is not None).device.type
+        # The caller's autocast was no part of forward, or of what a kernel's backward computes.
+        with torch.enable_grad(), torch.autocast(device, enabled=False):
             own = [None if t is None else t.view_as(t) if again else t.detach() for t in kept]
             asked = [t for t, want in zip(own, wanted) if want and t is not None]
             for tensor in asked:

@@ -99,7 +99,7 @@ class LayerNorm(layer.Layer):
             raise InvalidCall(f"layer norm: x is {layer.words_of(x)}; expected rows of {self.features}")
         if self.is_pytorchs(x, residual, self.weight, self.bias):
             return self.reference(x, residual)
-        rows = [None if t is None else t.contiguous().reshape(-1, self.features) for t in (x, residual)]
+        rows = [None if t is None else layer.rows_of(t.contiguous()) for t in (x, residual)]
         weight, bias = (None if t is None else t.to(x.dtype) for t in (self.weight, self.bias))
         results = tuple(t.reshape(x.shape) for t in _layer_norm((rows[0], weight, bias, rows[1]), self._key))
         return results[0] if residual is None else results

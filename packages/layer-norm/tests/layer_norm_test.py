@@ -78,6 +78,7 @@ class LayerNorm(TorchCase):
     def test_no_rows_and_no_gradient(self):
         norm = layer_of()
         self.assertEqual(norm(normal(0, D)).shape, (0, D))
+        self.assertEqual(kiln.torch.LayerNorm(0, device=DEVICE)(normal(2, 3, 0)).shape, (2, 3, 0))
         with torch.no_grad():
             self.assertIsNone(norm(normal(3, D)).grad_fn)
         norm.requires_grad_(False)

@@ -72,8 +72,13 @@ class RmsNorm(layer.Layer):
     def __init__(self, features: int, *, eps: float = 1e-6, offset: float = 0.0, version: int = VERSION,
                  device: Any = None, dtype: Optional[torch.dtype] = None, **options: Any) -> None:
         super().__init__(PACKAGE, version, {"eps": eps, "offset": offset}, options)
-        self.weight = nn.Parameter(torch.full((features,), 1.0 - offset, device=device, dtype=dtype))
+        self.weight = nn.Parameter(torch.empty(features, device=device, dtype=dtype))
+        self.reset_parameters()
         self.find_kernel()
+
+    def reset_parameters(self) -> None:
+        """weight: what multiplies by 1."""
+        nn.init.constant_(self.weight, 1.0 - self.attributes["offset"])
 
     def forward(self, x: Tensor, residual: Optional[Tensor] = None) -> Union[Tensor, tuple[Tensor, Tensor]]:
         """y; with a residual, of x's shape and dtype, y and h."""
@@ -81,9 +86,11 @@ class RmsNorm(layer.Layer):
                                      or residual.device != x.device):
             raise InvalidCall(f"rms norm: residual is {layer.words_of(residual)}; expected one like x, "
                               f"{layer.words_of(x)}")
+        if x.shape[-1:] != self.weight.shape:
+            raise InvalidCall(f"rms norm: x is {layer.words_of(x)}; expected rows of {len(self.weight)}")
         if self.is_pytorchs(x, residual, self.weight):
             return self.reference(x, residual)
-        rows = [None if t is None else t.contiguous().reshape(-1, x.shape[-1]) for t in (x, residual)]
+        rows = [None if t is None else layer.rows_of(t.contiguous()) for t in (x, residual)]
         results = _rms_norm((rows[0], self.weight.to(x.dtype), rows[1]), self._key)
         shaped = tuple(t.reshape(x.shape) for t in results)
         return shaped[0] if residual is None else shaped

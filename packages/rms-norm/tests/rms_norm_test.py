@@ -6,7 +6,9 @@
                                               or "cuda"
 """
 
+import contextlib
 import copy
+import decimal
 import pathlib
 import pickle
 import sys
@@ -62,6 +64,24 @@ class RmsNorm(TorchCase):
         norm(x).sum().backward()
         self.assertIsNone(norm.weight.grad)
 
+    def test_a_wrong_attribute_is_no_other_layers(self):
+        for wrong in (decimal.Decimal("0.001"), "0.001"):
+            with self.assertRaises(kiln.Error):
+                layer_of(eps=wrong)
+            self.assert_close([layer_of(eps=0.001)(normal(3, D))], [layer_of(eps=0.001).reference(normal(3, D))])
+
+    def test_extents_of_0_and_parameters_again(self):
+        for around in (contextlib.nullcontext(), kiln.torch.disabled()):
+            norm = kiln.torch.RmsNorm(0, device=DEVICE)
+            with around:
+                self.assertEqual([t.shape for t in norm(normal(2, 3, 0), normal(2, 3, 0))], 2 * [(2, 3, 0)])
+                with self.assertRaisesRegex(kiln.InvalidCall, "expected rows of 0"):
+                    norm(normal(1)[0])
+        for offset in (0.0, 1.0):
+            norm = layer_of(offset=offset)
+            norm.reset_parameters()
+            self.assertEqual((norm.weight + offset).tolist(), D * [1])
+
     def test_strided_rows(self):
         norm, wide = layer_of(), normal(6, 2 * D, seed=4)
         self.assert_close([norm(wide[:, D:])], [norm(wide[:, D:].contiguous())], torch.float32)
@@ -100,7 +120,7 @@ class RmsNorm(TorchCase):
     def test_what_does_not_fit_is_named(self):
         norm = layer_of()
         for call, error, words in ((lambda: norm(normal(3, D), normal(4, D)), kiln.InvalidCall, "residual is float32"),
-                                   (lambda: norm(normal(3, D + 1)), kiln.InvalidCall, "weight has shape"),
+                                   (lambda: norm(normal(3, D + 1)), kiln.InvalidCall, "expected rows of 40"),
                                    (lambda: layer_of(epsilon=1), TypeError, "RmsNorm has no option 'epsilon'")):
             with self.assertRaisesRegex(error, words):
                 call()

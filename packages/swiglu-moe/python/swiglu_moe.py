@@ -19,21 +19,32 @@ from typing import Any, Mapping, Optional, Sequence
 import torch
 from torch import Tensor, nn
 
-from kiln import InvalidCall, layer, packages
+from kiln import InvalidCall, between, layer, packages
 
 PACKAGE, VERSION = packages.of(__name__)
 _DTYPES = (torch.bfloat16, torch.float16)
 
 
 def _by_pytorch(x: Tensor, experts: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
-    """Each expert that was chosen in turn; sums in fp32."""
+    """Each expert in turn, of the tokens that chose it: of all tokens, where somebody records it for other choices; sums
+    in fp32."""
     y = torch.zeros_like(x, dtype=torch.float32)
+    chosen = layer.knows_numbers(x, experts, weights, gate_up, down)
     for expert in range(len(gate_up)):
-        token, choice = torch.where(experts == expert)
-        if len(token) > 0:
-            gate, up = nn.functional.linear(x[token], gate_up[expert]).chunk(2, -1)
-            part = nn.functional.linear(nn.functional.silu(gate) * up, down[expert])
-            y = y.index_add(0, token, part.float() * weights[token, choice, None])
+        tokens, weight = x, weights
+        if chosen:
+            token, choice = torch.where(experts == expert)
+            if len(token) == 0:
+                continue
+            tokens, weight = x[token], weights[token, choice, None]
+        gate, up = nn.functional.linear(tokens, gate_up[expert]).chunk(2, -1)
+        part = nn.functional.linear(nn.functional.silu(gate) * up, down[expert]).float()
+        if chosen:
+            y = y.index_add(0, token, part * weight)
+        else:
+            is_its = experts == expert
+            weight = torch.where(is_its, weights, 0).sum(-1, keepdim=True)
+            y = y + torch.where(is_its.any(-1, keepdim=True), part * weight, 0)
     return y.to(x.dtype)
 
 
@@ -54,16 +65,9 @@ class _SwigluMoe(layer.Differentiable):
 _swiglu_moe = _SwigluMoe()
 
 
-def _rows(tensor: Tensor) -> Tensor:
-    """[..., N] as [M, N], whatever extents are 0."""
-    return tensor.unsqueeze(0) if tensor.dim() == 1 else tensor.flatten(0, -2)
-
-
 def _call(key: str, x: Tensor, experts: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
-    rows = _rows(x)
-    if rows.stride(-1) != 1:
-        rows = rows.contiguous()
-    return _swiglu_moe((rows, _rows(experts).contiguous(), _rows(weights).float().contiguous(), gate_up, down),
+    rows, experts, weights = (layer.rows_of(t) for t in (x, experts, weights))
+    return _swiglu_moe((layer.readable(rows), experts.contiguous(), weights.float().contiguous(), gate_up, down),
                        key)[0].reshape(x.shape)
 
 
@@ -97,7 +101,8 @@ class SwigluMoe(layer.Layer):
 
     def reference(self, x: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
         """The same by PyTorch's operators; what the layer computes while disabled."""
-        return _by_pytorch(_rows(x), _rows(experts), _rows(weights), self.gate_up, self.down).reshape(x.shape)
+        rows = [layer.rows_of(t) for t in (x, experts, weights)]
+        return _by_pytorch(*rows, self.gate_up, self.down).reshape(x.shape)
 
     def extra_repr(self) -> str:
         count, width, hidden = self.down.shape
@@ -105,6 +110,7 @@ class SwigluMoe(layer.Layer):
 
 
 _told: set[str] = set()
+_SILU_FORWARD = nn.SiLU.forward
 
 
 def experts_forward(module: nn.Module, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
@@ -130,9 +136,16 @@ def _why_not(module: nn.Module, x: Tensor, weights: Tensor) -> str:
     for name, value in wanted.items():
         if getattr(module, name, value) != value:
             return f"{name} is {not value}"
-    if not isinstance(module.act_fn, nn.SiLU) and type(module.act_fn).__name__ != "SiLUActivation":
-        return f"its activation is {type(module.act_fn).__name__}, and not SiLU"
-    if getattr(type(module)._apply_gate, "__name__", "") != "_default_apply_gate":
+    act = module.act_fn
+    if type(act) is not nn.SiLU and type(act).__name__ != "SiLUActivation":
+        return f"its activation is {type(act).__name__}, and not SiLU"
+    why = between.on_module(act, _SILU_FORWARD if type(act) is nn.SiLU else type(act).forward)
+    if why != "":
+        return f"its activation {why}"
+    why = between.on_every_module()
+    if why != "":
+        return why
+    if getattr(module._apply_gate, "__name__", "") != "_default_apply_gate":
         return "it has a gate of its own"
     if x.dtype not in _DTYPES or module.gate_up_proj.dtype != x.dtype or module.down_proj.dtype != x.dtype:
         return f"x is {str(x.dtype)[6:]}, its weights {str(module.gate_up_proj.dtype)[6:]}; expected bfloat16 or float16"

@@ -79,6 +79,33 @@ class SwigluMoe(TorchCase):
         self.assert_close(found[:1] + found[2:], expected[:1] + expected[2:], torch.bfloat16)
         self.assert_close([found[1].bfloat16()], [expected[1].bfloat16()], torch.bfloat16)
 
+    def test_what_records_it_is_for_all_choices(self):
+        if not kiln.torch.HAS_OPERATORS:
+            self.skipTest("PyTorch without custom operators")
+        given = [(normal(tokens, WIDTH, dtype=torch.bfloat16), torch.full((tokens, TOP), expert, device=DEVICE), weights)
+                 for tokens, expert, (_, weights) in ((6, 0, router(6)), (6, 3, router(6)), (9, 7, router(9)))]
+        self.assert_recorded(self.moe, *given, (given[0][0], *router(6)))
+        x, (experts, weights) = normal(6, WIDTH, dtype=torch.bfloat16), router(6)
+        with torch.no_grad(), self.assertWarns(kiln.torch.FallbackWarning):
+            found = torch.func.vmap(self.moe)(x, experts, weights)
+        self.assert_close([found], [self.moe(x, experts, weights)], torch.bfloat16)
+
+    def test_rows_at_one_place(self):
+        x, (experts, weights) = normal(1, WIDTH, dtype=torch.bfloat16).expand(3, -1), router(3)
+        with torch.no_grad():
+            self.assert_close([self.moe(x, experts, weights)], [self.moe(x.contiguous(), experts, weights)])
+
+    def test_gradients_under_autocast_are_of_the_dtype_without(self):
+        moe, x, (experts, weights) = self.moe.half(), normal(6, WIDTH, dtype=torch.float16), router(6)
+        found = []
+        for enabled in (False, True):
+            given = x.clone().requires_grad_()
+            y = moe(given, experts, weights).float().sum()
+            with torch.autocast(DEVICE, torch.bfloat16, enabled=enabled):
+                y.backward()
+            found.append(given.grad)
+        self.assertTrue(torch.equal(*found))
+
     def test_compiled_in_one_graph(self):
         if not kiln.torch.HAS_OPERATORS:
             self.skipTest("PyTorch without custom operators")
@@ -130,6 +157,37 @@ class SwigluMoe(TorchCase):
             self.moe(x, experts.float(), weights)
         with self.assertRaisesRegex(kiln.InvalidCall, "expected bfloat16 or float16"):
             kiln.torch.SwigluMoe(WIDTH, HIDDEN, EXPERTS, dtype=torch.float32)
+
+
+class Experts(TorchCase):
+    """As transformers has them, without transformers."""
+
+    def test_what_is_on_the_activation(self):
+        class Mine(torch.nn.SiLU):
+            def forward(self, z):
+                return 2 * super().forward(z)
+
+        def _default_apply_gate(self, gate_up):
+            raise AssertionError
+
+        experts = type("Experts", (torch.nn.Module,), {"_apply_gate": _default_apply_gate})()
+        experts.gate_up_proj, experts.down_proj = (normal(EXPERTS, *shape, dtype=torch.bfloat16) for shape in (
+            (2 * HIDDEN, WIDTH), (WIDTH, HIDDEN)))
+        why_not = kiln.torch.package("swiglu-moe", 1)._why_not
+        given = experts, normal(3, WIDTH, dtype=torch.bfloat16), router(3)[1]
+        experts.act_fn = torch.nn.SiLU()
+        self.assertEqual(why_not(*given), "")
+        hook = experts.act_fn.register_forward_hook(lambda module, args, y: 2 * y)
+        self.assertEqual(why_not(*given), "its activation has hooks")
+        hook.remove()
+        hook = torch.nn.modules.module.register_module_forward_hook(lambda module, args, y: 2 * y)
+        self.assertEqual(why_not(*given), "there are hooks on all modules")
+        hook.remove()
+        experts._apply_gate = lambda gate_up: gate_up
+        self.assertEqual(why_not(*given), "it has a gate of its own")
+        del experts._apply_gate
+        experts.act_fn = Mine()
+        self.assertEqual(why_not(*given), "its activation is Mine, and not SiLU")
 
 
 class Transformers(TorchCase):

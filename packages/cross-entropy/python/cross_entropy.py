@@ -81,11 +81,6 @@ class _InPlace(_CrossEntropy):
         return [logits.detach()]
 
 
-def _rows(logits: Tensor) -> Tensor:
-    """[..., V] -> [M, V]; M of no classes is no quotient."""
-    return logits.reshape(logits.shape[:-1].numel(), logits.shape[-1])
-
-
 _cross_entropy, _in_place = _CrossEntropy(), _InPlace()
 _CAN_BE_IN_PLACE = hasattr(torch.autograd.graph, "increment_version")
 _hooks_of_saved_tensors = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
@@ -128,9 +123,7 @@ class CrossEntropy(layer.Layer):
                               f"{list(logits.shape[:-1])}")
         if self.is_pytorchs(logits, targets):
             return self.reference(logits, targets)
-        rows = _rows(logits)
-        if rows.stride(-1) != 1:
-            rows = rows.contiguous()
+        rows = layer.readable(layer.rows_of(logits))
         in_place = (self.in_place and _CAN_BE_IN_PLACE and torch.is_grad_enabled() and not layer.goes_by_operators()
                     and not _is_hooked())
         op = _in_place if in_place else _cross_entropy
@@ -139,7 +132,7 @@ class CrossEntropy(layer.Layer):
 
     def reference(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The same by PyTorch's operators; what the layer computes while disabled."""
-        kept = (_rows(logits), targets.reshape(-1), None)
+        kept = (layer.rows_of(logits), targets.reshape(-1), None)
         return self._reduced(_cross_entropy.by_pytorch(kept, self.attributes)[0], targets)
 
     def _reduced(self, loss: Tensor, targets: Tensor) -> Tensor:

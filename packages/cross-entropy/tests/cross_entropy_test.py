@@ -116,6 +116,20 @@ class CrossEntropy(TorchCase):
         self.assert_close([loss(wide[:, V:], targets_of(5))], [loss(wide[:, V:].contiguous(), targets_of(5))])
         self.assertEqual(kiln.torch.CrossEntropy(reduction="none")(logits_of(0), targets_of(0)).shape, (0,))
 
+    def test_rows_at_one_place(self):
+        for options in ({}, {"in_place": True}):
+            loss, found = kiln.torch.CrossEntropy(**options), []
+            for given in (lambda row: row.expand(4, -1), lambda row: row.repeat(4, 1)):
+                row = logits_of(1).requires_grad_()
+                loss(given(row), targets_of(4)).backward()
+                found.append([row.grad])
+            self.assert_close(*found)
+
+    def test_what_records_it_is_for_all_batches(self):
+        for reduction in ("mean", "none"):
+            self.assert_recorded(kiln.torch.CrossEntropy(reduction=reduction), (logits_of(2, 3), targets_of(2, 3)),
+                                 (logits_of(5, 7, seed=2), targets_of(5, 7)))
+
     def test_no_classes(self):
         for options in ({}, {"z_loss": 1e-2}, {"label_smoothing": 0.1}):
             loss = kiln.torch.CrossEntropy(reduction="none", **options)

@@ -101,7 +101,13 @@ class RotaryEmbedding(layer.Layer):
 
     def reset_parameters(self) -> None:
         """Makes the tables; on the meta device there are none."""
-        if not self.cos.is_meta:
+        if self.cos.is_meta:
+            return
+        if layer.why_pytorch(self.cos) != "":  # of which fake tensors are one case
+            angles = torch.arange(len(self.cos), device=self.cos.device)[:, None] * self.frequencies.to(self.cos.device)
+            self.cos.copy_(angles.cos() * self.scale)
+            self.sin.copy_(angles.sin() * self.scale)
+        else:
             tables = layer.source_of(layer.key_of(self.package, self.version, {"scale": self.scale}, self._options))
             tables.call(self.cos.device, "tables", {"frequencies": self.frequencies.to(self.cos.device), "cos": self.cos,
                                                     "sin": self.sin})
@@ -115,9 +121,7 @@ class RotaryEmbedding(layer.Layer):
                               f"expected [..., heads, {head_dim}], and int64 or int32 [...] of the same extents")
         if self.is_pytorchs(x, positions, self.cos, self.sin):
             return self.reference(x, positions)
-        rows = x.reshape(-1, x.shape[-2] * head_dim)
-        if rows.stride(-1) != 1:
-            rows = rows.contiguous()
+        rows = layer.readable(layer.rows_of(x.flatten(-2)))
         return _rotate((rows, positions.contiguous().reshape(-1), self.cos, self.sin), self._key)[0].reshape(x.shape)
 
     def reference(self, x: Tensor, positions: Tensor) -> Tensor:

@@ -64,6 +64,27 @@ class RotaryEmbedding(TorchCase):
         x = wide[:, D:4 * D].unflatten(-1, (3, D))
         self.assert_close([layer_of()(x, positions)], [layer_of()(x.contiguous(), positions)])
 
+    def test_no_heads_and_rows_at_one_place(self):
+        rope, x = layer_of(), normal(1, 2, D)
+        self.assertEqual(rope(normal(5, 0, D), places(5)).shape, (5, 0, D))
+        self.assert_close([rope(x.expand(4, -1, -1), places(4))], [rope(x.repeat(4, 1, 1), places(4))])
+
+    @unittest.skipUnless(kiln.torch.HAS_OPERATORS, "torch.library.custom_op came with PyTorch 2.4")
+    def test_tables_by_pytorch(self):
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        class Following(TorchDispatchMode):
+            def __torch_dispatch__(self, function, types, args=(), named=None):
+                return function(*args, **(named or {}))
+
+        with FakeTensorMode():
+            self.assertEqual(layer_of().cos.shape, (P, D // 2))
+        with Following():
+            rope = layer_of(scale=1.5)
+        self.assert_close([rope.cos, rope.sin], [layer_of(scale=1.5).cos, layer_of(scale=1.5).sin])
+        self.assert_recorded(rope, (normal(5, 2, D), places(5)), (normal(7, 3, D), places(7)))
+
     def test_positions_beyond_the_tables_are_nan(self):
         y = layer_of()(normal(3, 1, D), torch.tensor([0, P, -1], device=DEVICE))
         self.assertEqual(y.isnan().flatten(1).all(1).tolist(), [False, True, True])

@@ -95,18 +95,17 @@ class Sampling(layer.Layer):
             tensors[name] = value
         tokens = torch.empty(rows, dtype=torch.int64, device=logits.device) if out is None else out
         for name, tensor in {**tensors, "out": tokens}.items():
-            wanted = (tokens.dtype,) if name == "out" else (_DTYPES.get(name, torch.int64),)
+            wanted = (torch.int64, torch.int32) if name == "out" else (_DTYPES.get(name, torch.int64),)
             if tensor.shape != rows or tensor.dtype not in wanted or name == "out" and not tensor.is_contiguous():
-                raise InvalidCall(f"sampling: {name} is {layer.words_of(tensor)}; expected {str(wanted[0])[6:]} "
-                                  f"{list(rows)}")
+                raise InvalidCall(f"sampling: {name} is {layer.words_of(tensor)}; expected "
+                                  f"{' or '.join(str(dtype)[6:] for dtype in wanted)} {list(rows)}")
         if logits.shape[-1] == 0:
             return tokens.fill_(-1)
-        matrix = logits.detach().reshape(-1, logits.shape[-1])
-        if matrix.stride(-1) != 1:
-            matrix = matrix.contiguous()
+        matrix = layer.readable(layer.rows_of(logits.detach()))
         call = {name: tensor.contiguous().reshape(-1) for name, tensor in tensors.items()}
         if self.is_pytorchs(logits, *call.values()):
-            return tokens.copy_(_by_pytorch(matrix, **call).reshape(rows))
+            found = _by_pytorch(matrix, **call).reshape(rows)
+            return found if out is None else out.copy_(found)
         layer.source_of(self._key).call(logits.device, "sample",
                                         {"logits": matrix, **call, "tokens": tokens.reshape(-1)})
         return tokens

@@ -98,6 +98,13 @@ class Sampling(TorchCase):
         wide = torch.cat([logits[0], logits[1]], -1)
         self.assertTrue(torch.equal(sampler(wide[:, V:], numbers(3, start=3), numbers(3, start=3)), out[1].long()))
 
+    def test_vectorised_and_rows_at_one_place(self):
+        sampler, given = kiln.torch.Sampling(), (normal(6, V), numbers(6), numbers(6))
+        with self.assertWarns(kiln.torch.FallbackWarning):
+            self.assertTrue(torch.equal(torch.func.vmap(sampler)(*given), sampler(*given)))
+        row = given[0][:1]
+        self.assertTrue(torch.equal(sampler(row.expand(6, -1), *given[1:]), sampler(row.repeat(6, 1), *given[1:])))
+
     @unittest.skipUnless(hasattr(torch.autograd.graph, "increment_version"), "wants PyTorch 2.1")
     def test_autograd_is_told_what_was_written(self):
         sampler, logits = kiln.torch.Sampling(), normal(4, V)
@@ -118,9 +125,11 @@ class Sampling(TorchCase):
         for call, words in (
                 (lambda: sampler(logits, numbers(2), numbers(3)), r"seeds is int64 \[2\].*expected int64 \[3\]"),
                 (lambda: sampler(logits, numbers(3), numbers(3).int()), "positions is int32"),
+                (lambda: sampler(logits, numbers(3), numbers(3), out=normal(3)), "out is float32.*int64 or int32"),
                 (lambda: sampler(logits, numbers(3), numbers(3), top_k=numbers(3)), r"top_k is int64.*expected int32 \[3\]")):
-            with self.assertRaisesRegex(kiln.InvalidCall, words):
-                call()
+            for around in (contextlib.nullcontext(), kiln.torch.disabled()):
+                with around, self.assertRaisesRegex(kiln.InvalidCall, words):
+                    call()
 
 
 if __name__ == "__main__":

@@ -105,6 +105,22 @@ def _pages(q: Tensor, k_pages: Tensor, v_pages: Tensor, block_table: Tensor, len
     return out, lse.transpose(0, 1).flatten(1)
 
 
+def _put(rows: Tensor, slots: Tensor, pages: Tensor) -> None:
+    """append's part of one cache."""
+    kept = slots >= 0
+    used = slots[kept]
+    pages[used // pages.shape[1], used % pages.shape[1]] = rows[kept]
+
+
+def _put_recorded(rows: Tensor, slots: Tensor, pages: Tensor) -> None:
+    """The same for whoever records it, whatever the slots are: it writes all of the cache."""
+    count = pages.shape[0] * pages.shape[1]
+    none = torch.full((count + 1,), rows.shape[0], device=slots.device)  # and a slot for what is not written
+    of = none.scatter(0, torch.where(slots >= 0, slots, count), torch.arange(rows.shape[0], device=slots.device))[:-1]
+    new = torch.cat((rows, rows.new_zeros(1, *rows.shape[1:])))[of].unflatten(0, pages.shape[:2])
+    pages.copy_(torch.where((of < rows.shape[0]).view(*pages.shape[:2], 1, 1), new, pages))
+
+
 # ---- the ops, as the package has them ----
 
 
@@ -284,10 +300,9 @@ class Attention(layer.Layer):
                 raise InvalidCall(f"attention: {name} is {layer.words_of(rows)}; expected heads as the pages have them, "
                                   f"[..., {', '.join(map(str, pages.shape[-2:]))}]")
         if self.is_pytorchs(k, v, k_pages, v_pages):
-            kept = slots >= 0
-            used = slots[kept].long()
+            put = _put if layer.knows_numbers(k, v, slots, k_pages, v_pages) else _put_recorded
             for rows, pages in ((k, k_pages), (v, v_pages)):
-                pages[used // pages.shape[1], used % pages.shape[1]] = _tokens(rows)[kept]
+                put(_tokens(rows), slots.long(), pages)
             return
         _refuse_gradients("append", k, v, k_pages, v_pages)
         call = _append_op if layer.goes_by_operators() else _append

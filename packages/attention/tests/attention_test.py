@@ -200,8 +200,17 @@ class Attention(TorchCase):
             def forward(self, q, k_pages, v_pages, table, lengths):
                 return attention.decode(q, k_pages, v_pages, table, lengths, with_lse=True)
 
+        class Append(torch.nn.Module):
+            def forward(self, k, v, slots, k_pages, v_pages):
+                given = k_pages.clone(), v_pages.clone()
+                attention.append(k, v, slots, *given)
+                return given
+
         for options in ({}, {"causal": True, "window": 9}):
             attention = kiln.torch.Attention(**options)
+            cache = [normal(3, 4, HK, D, seed=seed) for seed in (7, 8)]
+            self.assert_recorded(Append(), *((*heads_of(len(slots))[1:], integers(*slots), *cache)
+                                             for slots in ((3, 2, 7), (11, -1, -1), (-1, 0, 4), (5, 6, 7, 8, -1))))
             self.assert_recorded(attention, heads_of(2, 20), heads_of(3, 33), heads_of(1, 5))
             q, k, v = heads_of(60)
             calls = [(q, k, v, integers(*of_q), integers(*of_k)) for of_q, of_k in (

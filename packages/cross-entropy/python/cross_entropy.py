@@ -102,8 +102,8 @@ class CrossEntropy(layer.Layer):
     "sum" or "none".
 
     z_loss: adds z_loss lse^2 to each row's loss. in_place: backward writes the gradient into the logits' memory, in
-    eager mode and where no hooks save tensors (torch.utils.checkpoint, save_on_cpu). A target that is neither ignore_index nor a class makes its row NaN. `options` are those of
-    kiln.get_kernel.
+    eager mode and where no hooks save tensors (torch.utils.checkpoint, save_on_cpu). A target that is neither
+    ignore_index nor a class makes its row NaN. `options` are those of kiln.get_kernel.
     """
 
     def __init__(self, *, ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: float = 0.0,

@@ -85,8 +85,8 @@ class RmsNormFunction : public ::torch::autograd::Function<RmsNormFunction> {
                                             .grad_weight = view(grad_weight),
                                             .attributes = source.attributes});
     if (grads.size() > 1 && grads[1].defined()) grad_h = grad_h + grads[1];
-    // LibTorch refuses the gradient of an input that was none. One tensor for two inputs could become
-    // the grad() of two leaves, behind views without a copy.
+    // LibTorch refuses the gradient of an input that was none. One tensor for two inputs could
+    // become the grad() of two leaves, behind views without a copy.
     const bool has_residual = context->saved_data["residual"].toBool();
     return {grad_h, grad_weight, has_residual ? grad_h.clone() : ::torch::Tensor(),
             ::torch::Tensor()};

@@ -10,6 +10,7 @@ after_replace_test.py [unittest's options]     wants KILN_LIBRARY and KILN_REGIS
 
 import contextlib
 import copy
+import gc
 import io
 import os
 import pickle
@@ -17,7 +18,9 @@ import sys
 import tempfile
 import threading
 import unittest
+import unittest.mock
 import warnings
+import weakref
 
 try:
     import torch
@@ -101,16 +104,18 @@ class Kilns:
         self.family.gated_mlp = self.real
 
 
-def results(model, around=contextlib.nullcontext):
+def results(model, around=contextlib.nullcontext, x=None):
     """y and gradients, by name."""
     dtype = next(model.parameters()).dtype
-    x = numbers(ROWS, D).to(dtype).requires_grad_()
+    x = (numbers(ROWS, D) if x is None else x).to(dtype).requires_grad_()
     for parameter in model.parameters():
         parameter.grad = None
     with around():
         y = model(x)
-    (y * numbers(ROWS, D, seed=1).to(y.dtype)).sum().backward()
-    found = {"y": y.detach(), "x": x.grad}
+    found = {"y": y.detach()}
+    if y.requires_grad:
+        (y * numbers(*y.shape, seed=1).to(y.dtype)).sum().backward()
+    found["x"] = torch.zeros_like(x) if x.grad is None else x.grad
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
@@ -925,6 +930,249 @@ class AfterReplace(unittest.TestCase):
                     with Kilns() as kilns:
                         self.assert_close(swapped(x), expected)
                     self.assertEqual(kilns.count, count)
+
+    # ---- what the trial of a forward sees, and what is remembered of it ----
+
+    def compare_forward(self, kind, change=None, dtype=None, shapes=((ROWS, D), (2, 3, D)), kilns=None):
+        """An Mlp of this kind, as it is and swapped, in each mode; `change`: what happens to it after replace()."""
+        torch.manual_seed(3)
+        plain = nn.Sequential(kind(D, H, nn.SiLU())).to(DEVICE, dtype or DTYPE)
+        swapped = copy.deepcopy(plain)
+        report = kiln.torch.replace(swapped)
+        for model in (plain, swapped):
+            if change is not None:
+                change(model[0])
+        bound = BOUND if (dtype or DTYPE) == torch.float32 else 2e-2
+        with Kilns() as counted:
+            for shape in shapes:
+                self.assert_same(results(swapped, x=numbers(*shape)), results(plain, x=numbers(*shape)), bound)
+        if kilns is not None:
+            self.assertEqual(counted.count, kilns, str(report))
+
+        def around():
+            return torch.autocast(DEVICE, torch.bfloat16)
+
+        self.assert_same(results(swapped, around), results(plain, around), 3e-2)
+        with torch.no_grad():
+            self.assert_close(swapped(numbers(ROWS, D).to(dtype or DTYPE)), plain(numbers(ROWS, D).to(dtype or DTYPE)), bound)
+        return report
+
+    def test_forwards_that_are_the_formula_in_values_alone(self):
+        core = Mlp.forward
+
+        class Tenth(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x.view_as(x)
+
+            @staticmethod
+            def backward(ctx, gradient):
+                return 0.1 * gradient
+
+        def island(self, x):
+            with torch.autocast(DEVICE, enabled=False):
+                return core(self, x.to(self.up_proj.weight.dtype))
+
+        forwards = {
+            "no_grad": torch.no_grad()(core), "detach": lambda self, x: core(self, x.detach()),
+            "other gradients": lambda self, x: core(self, Tenth.apply(x)),
+            "other gradients of y": lambda self, x: Tenth.apply(core(self, x)),
+            "other gradients of h": lambda self, x: self.down_proj(Tenth.apply(
+                self.act_fn(self.gate_proj(x)) * self.up_proj(x))),
+            "an island": island, "to x.dtype": lambda self, x: core(self, x).to(x.dtype),
+            "three dimensions": lambda self, x: core(self, 2 * x.flip(1) if x.dim() == 3 else x)}
+        for name, forward in forwards.items():
+            with self.subTest(name):
+                self.compare_forward(type("Other", (Mlp,), {"forward": forward}))
+        wide = type("Wide", (Mlp,), {"forward": lambda self, x: core(self, x).float()})
+        self.assertEqual(self.compare_forward(wide, dtype=torch.bfloat16, shapes=()).swapped, ())
+
+    def test_factors_and_clamps_that_usual_numbers_hide(self):
+        core = Mlp.forward
+        for dtype, factor in ((torch.bfloat16, 1.01), (torch.float16, 1.0015)):
+            for each, count in ((1.0, 1), (factor, 0)):
+                kind = type("Times", (Mlp,), {"forward": lambda self, x, each=each: core(self, x) * each})
+                report = kiln.torch.replace(nn.Sequential(kind(D, H, nn.SiLU())).to(DEVICE, dtype))
+                self.assertEqual(len(report.swapped), count, (factor, str(report)))
+        clamps = {"gate": lambda self, x: self.down_proj(self.act_fn(self.gate_proj(x).clamp(max=7)) * self.up_proj(x)),
+                  "up": lambda self, x: self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x).clamp(-7, 7)),
+                  "bias": lambda self, x: core(self, x) + 0.5 * self.down_proj.bias}
+        for name, forward in clamps.items():
+            with self.subTest(name):
+                mlp = type("Clamped", (Mlp,), {"forward": forward})(D, H, nn.SiLU(), bias=name == "bias")
+                for parameter in mlp.parameters():
+                    nn.init.normal_(parameter, std=1e-3) if parameter.dim() == 2 else nn.init.zeros_(parameter)
+                self.assertEqual(kiln.torch.replace(nn.Sequential(mlp).to(DEVICE, DTYPE)).swapped, ())
+
+    def test_what_a_forward_reads_may_change(self):
+        core = Mlp.forward
+
+        class Reads(Mlp):
+            gain = 1.0
+
+            def __init__(self, *arguments):
+                super().__init__(*arguments)
+                self._gain, self.limits, self.words, self.adapters, self.none = 1.0, (1.0,), {"m": 1.0}, [], None
+                self.scale, self.lock = 1.0, object()
+
+            def inner(self, x):
+                return self.act_fn(self.gate_proj(x)) * self.up_proj(x)
+
+            def forward(self, x):
+                y = self.down_proj(self.inner(x)) * self._gain * self.limits[0] * self.words["m"] * self.gain * self.scale
+                for adapter in self.adapters:
+                    y = y + adapter(x)
+                for each in (self.none, getattr(self, "late", None), getattr(self, "_late", None)):
+                    y = y if each is None else y * each
+                return y
+
+        class Swish(nn.Module):
+            beta = 1.0
+
+            def forward(self, z):
+                return z * torch.sigmoid(self.beta * z)
+
+        class Callable:
+            beta = 1.0
+
+            def __call__(self, z):
+                return z * torch.sigmoid(self.beta * z)
+
+        def with_act(act_fn):
+            class With(Reads):
+                def __init__(self, *arguments):
+                    super().__init__(*arguments)
+                    del self.act_fn
+                    self.act_fn = act_fn()
+                    self.act_fn.alpha = 1.0
+            return With
+
+        def of_class(name, value):
+            def change(mlp):
+                self.addCleanup(setattr, Reads, name, vars(Reads)[name])
+                setattr(Reads, name, value)
+            return change
+
+        two, many = torch.tensor(2.0, device=DEVICE, dtype=DTYPE), torch.full((D,), 2.0, device=DEVICE, dtype=DTYPE)
+        twice = lambda self, x: 2 * self.act_fn(self.gate_proj(x)) * self.up_proj(x)
+        changes = {
+            "nothing": lambda mlp: None,
+            "a private attribute": lambda mlp: setattr(mlp, "_gain", 2.0),
+            "a tuple": lambda mlp: setattr(mlp, "limits", (2.0,)),
+            "a dict": lambda mlp: mlp.words.update(m=2.0),
+            "a list": lambda mlp: mlp.adapters.append(torch.tanh),
+            "a method put on": lambda mlp: setattr(mlp, "inner", lambda x: 2 * type(mlp).inner(mlp, x)),
+            "an attribute before that of the class": lambda mlp: setattr(mlp, "gain", 2.0),
+            "a method of the class": of_class("inner", twice), "a value of the class": of_class("gain", 2.0),
+            "a tensor that was none": lambda mlp: setattr(mlp, "late", two),
+            "a private tensor": lambda mlp: setattr(mlp, "_late", two),
+            "a parameter that was none": lambda mlp: mlp.register_parameter("late", nn.Parameter(two.clone())),
+            "a number that becomes a tensor": lambda mlp: setattr(mlp, "scale", many),
+            "None that becomes a tensor": lambda mlp: setattr(mlp, "none", many),
+            "a class derived again": lambda mlp: setattr(mlp, "__class__", type("Sub", (type(mlp),), {"inner": twice})),
+        }
+        of_act = {"nothing": lambda mlp: None,
+                  "an attribute before that of the class": lambda mlp: setattr(mlp.act_fn, "beta", 2.0)}
+        for kind, table in ((Reads, changes), (with_act(Swish), of_act), (with_act(Callable), of_act)):
+            for name, change in table.items():
+                with self.subTest(name, kind=kind.__name__):
+                    self.doCleanups()
+                    self.compare_forward(kind, change, shapes=((ROWS, D),), kilns=int(name == "nothing"))
+                    if NEW and not name.startswith("a number"):
+                        self.doCleanups()
+                        torch.compiler.reset()
+                        swapped = nn.Sequential(kind(D, H, nn.SiLU()).to(DEVICE, DTYPE))
+                        self.assertEqual(len(kiln.torch.replace(swapped).swapped), 1)
+                        compiled, x = torch.compile(swapped, backend="eager"), numbers(ROWS, D)
+                        with torch.no_grad():
+                            compiled(x)
+                            change(swapped[0])
+                            found = compiled(x)
+                            with kiln.torch.disabled():
+                                self.assert_close(found, swapped(x))
+
+    def test_weights_of_other_shapes(self):
+        def wider(mlp):
+            mlp.down_proj.weight = nn.Parameter(numbers(2 * D, H))
+
+        def one_bias(mlp):
+            mlp.up_proj.bias = nn.Parameter(numbers(1))
+
+        for change in (wider, one_bias):
+            plain, swapped = self.both()
+            with torch.no_grad():
+                change(plain.first), change(swapped.first)
+                self.assert_close(swapped.first(numbers(ROWS, D)), plain.first(numbers(ROWS, D)))
+
+    def test_a_class_that_is_derived_again(self):
+        class Mixin:
+            pass
+
+        for bases in (lambda kind: (kind,), lambda kind: (Mixin, kind)):
+            for restored in (False, True):
+                swapped, x = self.swapped(), numbers(ROWS, D)
+                swapped.first.__class__ = type("Sub", bases(type(swapped.first)), {})
+                if restored:
+                    kiln.torch.restore(swapped)
+                with Kilns() as kilns, torch.no_grad():
+                    self.assert_close(copy.deepcopy(swapped)(x), swapped(x))
+                self.assertEqual(kilns.count, 0 if restored else 4)
+
+    def test_a_class_that_nobody_has_any_more_goes(self):
+        def made():
+            kind = type("Local", (Mlp,), {})
+            model = nn.Sequential(kind(D, H, nn.SiLU())).to(DEVICE, DTYPE)
+            self.assertEqual(len(kiln.torch.replace(model).swapped), 1)
+            return weakref.ref(kind)
+
+        kind = made()
+        gc.collect()
+        self.assertIsNone(kind())
+
+    @new
+    def test_a_default_device_of_another_kind(self):
+        model = make()
+        with torch.device("meta"):
+            self.assertEqual(len(kiln.torch.replace(model).swapped), 2)
+
+    def test_one_reason_for_all_lengths(self):
+        class Casts(Mlp):
+            def forward(self, x):
+                return super().forward(x.to(self.up_proj.weight.dtype))
+
+        model = nn.Sequential(Casts(D, H, nn.SiLU())).to(DEVICE, DTYPE)
+        self.assertEqual(len(kiln.torch.replace(model).swapped), 1)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            for rows in range(1, 5):
+                model(numbers(rows, D).double())
+        self.assertEqual(len(told), 1)
+        if NEW:
+            torch.compiler.reset()
+            compiled = torch.compile(model, backend="eager", fullgraph=True, dynamic=True)
+            for rows in (3, 5):
+                compiled(numbers(rows, D).double())
+
+    def test_a_replace_that_throws_swaps_nothing(self):
+        model = make()
+        replaced = kiln.torch.package("geglu-mlp").replace.__globals__
+        fit, calls = replaced["fit"], []
+
+        def failing(module, *rest):
+            calls.append(module)
+            if len(calls) == 2:
+                raise KeyboardInterrupt
+            return fit(module, *rest)
+
+        with unittest.mock.patch.dict(replaced, fit=failing), self.assertRaises(KeyboardInterrupt):
+            kiln.torch.replace(model)
+        self.assertEqual([type(model.first), type(model.second)], [Mlp, Mlp])
+
+    def test_words_that_replace_does_not_take(self):
+        with self.assertRaisesRegex(kiln.UsageError, "linears"):
+            kiln.torch.replace(make(), linears=[1])
+        with self.assertRaisesRegex(kiln.NotFound, "version 7"):
+            kiln.torch.replace(make(), version=7)
 
     # ---- what is said ----
 

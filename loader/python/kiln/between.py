@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import copy
 import functools
-from typing import Any
+import inspect
+import types
+from typing import Any, Iterator
 
 import torch
 import torch.autograd.forward_ad as forward_ad
@@ -26,6 +28,13 @@ _F_LINEAR, _F_GELU, _F_SILU, _F_RELU = F.linear, F.gelu, F.silu, F.relu
 _HAS_BACKWARD_PRE_HOOKS = hasattr(nn.Module(), "_backward_pre_hooks")  # PyTorch 2.0
 _PLAIN = (Tensor, nn.Parameter)
 _STRIDED = torch.strided
+
+
+def _false() -> bool:
+    return False
+
+
+_compiles = torch.compiler.is_compiling if hasattr(torch.library, "custom_op") else _false  # PyTorch 2.4
 
 
 # ---- modules ----
@@ -43,29 +52,155 @@ def on_module(module: nn.Module, forward: Any, own: Any = None) -> str:
     return ""
 
 
+_OWN = frozenset((*vars(nn.Module()), "forward", "_kiln", "_compiled_call_impl"))  # what has questions of its own
+_CONTAINERS = (list, tuple, dict, set, frozenset, functools.partial)
+_VALUES = (bool, int, float, complex, str, bytes, types.MethodType, type(None))  # a bound method is made anew each time
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial, type)
+
+
+class Facts:
+    """What an object held when a replace() compared it: all but nn.Module's own, and what is in containers, one deep.
+    Objects in them count as the same while they are the same object. torch.compile follows the questions."""
+
+    def __init__(self, owner: Any) -> None:
+        self.facts = tuple((name, value, _content_of(value)) for name, value in vars(owner).items() if name not in _OWN)
+        self.asked = tuple(sorted(_asked_by(type(owner)) - vars(owner).keys() - _OWN))  # names that it has not itself
+        self.absent = tuple(name for name in self.asked if not hasattr(owner, name))
+        self.count = -1  # of the names that have been looked at
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "count": -1}
+
+    def first_changed(self, owner: Any, of_class: tuple[tuple[str, Any], ...]) -> str:
+        """The name of what vars() no longer has, has anew or has otherwise. `of_class`: _seen_through() of its class."""
+        own = owner.__dict__
+        for name, value, content in self.facts:
+            found = own.get(name, _OWN)
+            if found is not value and not _are_same(found, value, content):
+                return name
+            if content is not None and not _have_same(_content_of(found), content):
+                return name
+        if _compiles():
+            # A compiled graph is made anew where these answers change, but not where vars() has another name.
+            for name in self.absent:
+                if hasattr(owner, name):
+                    return name
+            for name, value in of_class:
+                found = getattr(owner, name, None)
+                found = getattr(found, "__func__", found)
+                if found is not value and not _are_same(found, value):
+                    return name
+            return ""
+        count = len(own) - ("forward" in own)
+        if count != self.count:
+            known = {*_OWN, *(fact[0] for fact in self.facts)}
+            for name in own:
+                if name not in known and (not name.startswith("_") or name in self.asked):
+                    return name
+            self.count = count
+        return ""
+
+
+def _content_of(value: Any) -> Any:
+    if not isinstance(value, _CONTAINERS):
+        return None
+    if isinstance(value, functools.partial):
+        return (value.func, *value.args, *value.keywords, *value.keywords.values())
+    if isinstance(value, dict):
+        return (*value.keys(), *value.values())
+    return tuple(value) if isinstance(value, (list, tuple)) else frozenset(value)
+
+
+def _are_same(found: Any, value: Any, content: Any = None) -> bool:
+    if type(found) is not type(value):
+        return False
+    return content is not None or isinstance(value, _VALUES) and found == value
+
+
+def _have_same(found: Any, content: Any) -> bool:
+    if isinstance(content, frozenset):
+        return found == content
+    return len(found) == len(content) and all(a is b or _are_same(a, b) for a, b in zip(found, content))
+
+
+def _of_classes(kind: type) -> tuple[tuple[dict[str, Any], str, Any], ...]:
+    """What the classes of an object have below nn.Module, whose forward and its helpers others may exchange."""
+    return tuple((vars(each), name, value) for each in kind.__mro__ if each not in (nn.Module, object)
+                 for name, value in vars(each).items() if name == "__call__" or not name.startswith("__"))
+
+
+def _seen_through(classes: tuple[tuple[dict[str, Any], str, Any], ...]) -> tuple[tuple[str, Any], ...]:
+    """What an attribute of the object itself would hide."""
+    first = {name: value for _, name, value in reversed(classes)}
+    return tuple((name, value) for name, value in first.items() if name not in ("forward", "extra_repr", "__call__")
+                 and isinstance(value, (types.FunctionType, *_VALUES)))
+
+
+def _names_in(code: Any) -> Iterator[str]:
+    """The attributes and texts, by which getattr may ask, of a function's code."""
+    yield from code.co_names
+    for each in code.co_consts:
+        if isinstance(each, str) and each.isidentifier():
+            yield each
+        elif isinstance(each, types.CodeType):
+            yield from _names_in(each)
+
+
+def _asked_by(kind: type) -> frozenset[str]:
+    functions = [inspect.unwrap(getattr(value, "fget", None) or getattr(value, "__func__", value))
+                 for _, _, value in _of_classes(kind) if callable(value) or hasattr(value, "fget")]
+    return frozenset(name for each in functions if hasattr(each, "__code__") for name in _names_in(each.__code__))
+
+
+def constant(function: Any) -> Any:
+    """What torch.compile calls when it compiles, and follows no part of: the mark of torch.compiler's
+    assume_constant_result, which imports the whole compiler, seconds of a first call."""
+    function._dynamo_marked_constant = True
+    return function
+
+
+@constant  # a compiler asks again where the class is another
+def _before(kind: type, own: type, names: tuple[str, ...]) -> str:
+    """Which of the names a class that was derived from the swapped one has."""
+    before = kind.__mro__[:kind.__mro__.index(own)]
+    return next((name for each in before for name in vars(each) if name in names), "")
+
+
 class Original:
-    """What a module is beside its weights, when a replace() compares it with a kernel: the forward of its class, its
-    activation, its plain attributes, which that forward may read, and how many children it has. why_not() says at a
-    call what has changed since. It is copied and pickled with the module, and what had changed stays so."""
+    """What a module is beside its weights, when a replace() compares it with a kernel: its class and what that has, its
+    activation, its attributes, which forward may read, and how many children it has. why_not() says at a call what has
+    changed since. It is copied and pickled with the module, and what had changed stays so."""
 
     changed = ""  # in a copy: what its classes were no longer when it was made
+    other_in: tuple[str, ...] = ()  # "training", "gradients", "autocast": where its forward is another
 
     def __init__(self, module: nn.Module, activation: str) -> None:
         """`activation`: its name in the module; "": forward calls it by itself."""
         self.own = type(module)
-        self.children, self.facts = len(module._modules), _facts_of(module)
+        self.children, self.facts = len(module._modules), Facts(module)
         self.act = activation
-        self.act_is = getattr(module, activation) if activation != "" else None
-        self.act_facts = _facts_of(self.act_is) if isinstance(self.act_is, nn.Module) else ()
+        self.act_is = act = getattr(module, activation) if activation != "" else None
+        self.act_facts = None
+        if act is not None and not isinstance(act, _FUNCTIONS) and hasattr(act, "__dict__"):
+            self.act_facts = Facts(act)
+        elif isinstance(act, functools.partial):
+            self.act_content = _content_of(act)
         self._bind()
 
+    act_content: Any = None  # of a partial
+
     def _bind(self) -> None:
-        """To the classes of this process, whose forward others may exchange."""
-        self.own_forward = self.own.forward
+        """To the classes of this process."""
+        self.classes, self.kind = _of_classes(self.own), None
+        self.act_classes = () if self.act_facts is None else _of_classes(type(self.act_is))
         self.act_forward = type(self.act_is).forward if isinstance(self.act_is, nn.Module) else None
+        self.of_class, self.act_of_class = _seen_through(self.classes), _seen_through(self.act_classes)
+        names = {*self.facts.asked, *(name for _, name, _ in self.classes)}
+        self.names = tuple(sorted(names - {"forward", "extra_repr"}))
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {name: value for name, value in vars(self).items() if name not in ("own_forward", "act_forward")}
+        bound = ("classes", "act_classes", "of_class", "act_of_class", "act_forward", "kind", "names")
+        state = {name: value for name, value in vars(self).items() if name not in bound}
         return {**state, "changed": self._first_changed()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -76,42 +211,69 @@ class Original:
         """Of what _bind() takes as it finds it."""
         if self.changed != "":
             return self.changed
-        if self.own.forward is not self.own_forward:
-            return "the forward of its class was replaced"
-        if self.act_forward is not None and type(self.act_is).forward is not self.act_forward:
-            return f"{self.act} has a forward of its own"
+        for own, name, value in self.classes:
+            if own.get(name) is not value:
+                return f"the {name} of its class was replaced"
+        for own, name, value in self.act_classes:
+            if own.get(name) is not value:
+                return f"the {name} of the class of {self.act} was replaced"
         return ""
 
     def act_learns(self) -> bool:
         """Whether the activation has tensors or children: what it computes today is not what it computes."""
         act = self.act_is
-        return isinstance(act, nn.Module) and (tensor_of(act) != "" or next(act.children(), None) is not None)
+        if isinstance(act, nn.Module) and next(act.children(), None) is not None:
+            return True
+        return self.act_facts is not None and tensor_of(act) != ""
 
     def why_not(self, module: nn.Module) -> str:
         why = self._first_changed()
         if why != "":
             return why
+        kind = type(module)
+        if kind is not self.kind:
+            name = "" if kind is self.own else _before(kind, self.own, self.names)
+            if name != "":
+                return f"its class has another {name}"
+            if not _compiles():
+                self.kind = kind
         if len(module._modules) != self.children:
             return "it has other children than when it was swapped"
+        if module._parameters or module._buffers:
+            name = next((name for name, value in (*module._parameters.items(), *module._buffers.items())
+                         if value is not None), "")
+            if name != "":
+                return f"it has a tensor beside its linears, {name}"
         if self.act != "":
             why = self.why_not_act(module._modules.get(self.act) or getattr(module, self.act, None))
             if why != "":
                 return why
-        for name, value in self.facts:
-            if _fact_of(getattr(module, name, None)) != value:
-                return f"its {name} is no longer {value!r}"
-        return ""
+        name = self.facts.first_changed(module, self.of_class)
+        return "" if name == "" else f"its {name} is another than when it was swapped"
 
     def why_not_act(self, act: Any) -> str:
-        if act is not self.act_is and act != self.act_is:  # a bound method is made anew each time, and equal
+        if act is not self.act_is and not _are_same(act, self.act_is):
             return f"{self.act} was replaced"
         if self.act_forward is not None:
             why = on_module(act, self.act_forward)
             if why != "":
                 return f"{self.act} {why}"
-            for name, value in self.act_facts:
-                if _fact_of(getattr(act, name, None)) != value:
-                    return f"{self.act}.{name} is no longer {value!r}"
+        if self.act_facts is not None:
+            name = self.act_facts.first_changed(act, self.act_of_class)
+            if name != "":
+                return f"{self.act}.{name} is another than when it was swapped"
+        if self.act_content is not None and not _have_same(_content_of(act), self.act_content):
+            return f"{self.act} has changed"
+        return ""
+
+    def why_another(self, module: nn.Module, recorded: bool, autocast: bool) -> str:
+        """Whether this call is one of those in which forward is another. `recorded`: whether it has gradients."""
+        if module.training and "training" in self.other_in:
+            return "in training its forward is another"
+        if recorded and "gradients" in self.other_in:
+            return "its forward has other gradients. Call it under torch.no_grad()"
+        if autocast and "autocast" in self.other_in:
+            return "under torch.autocast its forward is another"
         return ""
 
 
@@ -146,23 +308,17 @@ def _objects_in(value: Any) -> list[int]:
     return [id(each) for each in ((*value.keys(), *value.values()) if isinstance(value, dict) else value)]
 
 
-def _fact_of(value: Any) -> Any:
-    """What equals itself where torch.compile follows the comparison, too: a partial equals none there."""
-    if isinstance(value, functools.partial):
-        return (value.func, value.args, tuple(value.keywords.items()))
-    return value
-
-
-def _facts_of(module: nn.Module) -> tuple[tuple[str, Any], ...]:
-    return tuple((name, _fact_of(value)) for name, value in vars(module).items()
-                 if not name.startswith("_") and name != "training"
-                 and (value is None or isinstance(value, (bool, int, float, str)) or callable(value)))
-
-
-def tensor_of(module: nn.Module) -> str:
-    """The name of a tensor that the module itself holds. Its forward may read it, and another value is no other tensor."""
-    held = (*module._parameters.items(), *module._buffers.items(), *vars(module).items())
-    return next((name for name, value in held if isinstance(value, Tensor)), "")
+def tensor_of(owner: Any) -> str:
+    """The name of a tensor that a module, or another object, holds itself, or in a list or the like. Its forward may read
+    it, and another value is no other tensor."""
+    held = [*vars(owner).items()]
+    if isinstance(owner, nn.Module):
+        held = [*owner._parameters.items(), *owner._buffers.items(), *(each for each in held if each[0] not in _OWN)]
+    for name, value in held:
+        content = _content_of(value) or ()
+        if isinstance(value, Tensor) or any(isinstance(each, (Tensor, nn.Module)) for each in content):
+            return name
+    return ""
 
 
 def on_linear(linear: Any) -> str:
@@ -238,13 +394,6 @@ _function_modes: Any = getattr(torch._C, "_len_torch_function_stack", None) or g
     torch._C, "_get_torch_function_mode", _nobody)
 _transform = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", _nobody)
 profiled = getattr(torch.autograd, "_profiler_enabled", _nobody)
-
-
-def constant(function: Any) -> Any:
-    """What torch.compile calls when it compiles, and follows no part of: the mark of torch.compiler's
-    assume_constant_result, which imports the whole compiler, seconds of a first call."""
-    function._dynamo_marked_constant = True
-    return function
 
 
 @constant  # PyTorch's transforms are active then; which functions of functorch it follows differs by release

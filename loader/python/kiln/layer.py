@@ -482,14 +482,19 @@ def as_it_is(module: nn.Module, device: torch.device) -> Iterator[None]:
                 part.training = training
 
 
-def agree(found: Tensor, expected: Tensor, close: float) -> bool:
-    """Whether each row of both is the same but for roundings: `close` as relative L2. A row beyond the dtype's range is
-    so in both; of one at least that is not, something must be left to compare."""
-    norms = expected.double().norm(dim=1)
+def agree(found: Tensor, expected: Tensor, close: float, factor: float) -> bool:
+    """Whether each row of both is the same but for roundings: `close` as relative L2. These have no direction: `factor` is
+    how far the one is from a multiple of the other, in the mean of the rows. A row beyond the dtype's range is so in
+    both; of one at least that is not, something must be left to compare."""
+    found, expected = found.double(), expected.double()
+    norms = expected.norm(dim=1)
     beyond = ~torch.isfinite(norms)
-    errors = (found.double() - expected.double()).norm(dim=1)
-    same = torch.where(beyond, ~torch.isfinite(found).all(dim=1), errors <= close * norms)
-    return bool(same.all()) and bool((norms[~beyond] > 0).any())
+    same = torch.where(beyond, ~torch.isfinite(found).all(dim=1), (found - expected).norm(dim=1) <= close * norms)
+    some = ~beyond & (norms > 0)
+    if not same.all() or not some.any():
+        return False
+    ratios = (found * expected).sum(1)[some] / norms[some].square()
+    return bool((ratios.mean() - 1).abs() <= factor)
 
 
 class Replaced(nn.Module):
@@ -516,32 +521,37 @@ class Replaced(nn.Module):
         return plain
 
     def kiln_restore(self) -> None:
-        """Its own forward again, with all that was put on it since."""
+        """Its own forward again, with all that was put on it since. A class that others made of this one stays."""
         del self._kiln
-        base, own = type(self).__bases__[0], type(self).__bases__[-1]
-        if _classes.get((base, own)) is type(self):
+        own = vars(type(self)).get(_MADE_OF)
+        if own is not None:
             self.__class__ = own
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Classes that are made here have no name to be found by: the original's is pickled."""
         made = type(self)
-        function, arguments, *rest = super().__reduce_ex__(protocol)
-        base, own = made.__bases__[0], made.__bases__[-1]
-        return (_remake, (base, function, tuple(own if a is made else a for a in arguments)), *rest)
+        own = vars(made).get(_MADE_OF)
+        function, arguments, *rest = reduced = super().__reduce_ex__(protocol)
+        if own is None:
+            return reduced
+        return (_remake, (made.__bases__[0], function, tuple(own if a is made else a for a in arguments)), *rest)
 
 
-_classes: dict[tuple[type, type], type] = {}
+_MADE_OF = "_kiln_made_of"  # in the classes that are made here
+_making = threading.RLock()
 
 
 def replaced_class(base: type[Replaced], own: type) -> type:
     """The class that a module of the class `own` has while it is swapped; `base` derives from Replaced, and its
-    members_of(own) are what else the class has."""
-    made = _classes.get((base, own))
-    if made is None:
+    members_of(own) are what else the class has. `own` knows it, as every class knows those below it, and keeps none
+    that nobody has."""
+    with _making:
+        for made in type.__subclasses__(own):
+            if vars(made).get(_MADE_OF) is own and made.__bases__[0] is base:
+                return made
         name = "Kiln" + own.__name__
-        made = _classes.setdefault((base, own), type(name, (base, own), {
-            "__module__": own.__module__, "__qualname__": name, "__doc__": own.__doc__, **base.members_of(own)}))
-    return made
+        return type(name, (base, own), {"__module__": own.__module__, "__qualname__": name, "__doc__": own.__doc__,
+                                        _MADE_OF: own, **base.members_of(own)})
 
 
 def _remake(base: type[Replaced], function: Any, arguments: tuple[Any, ...]) -> nn.Module:

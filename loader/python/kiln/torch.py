@@ -72,14 +72,21 @@ def replace(model: nn.Module, *, version: int = 0, **options: Any) -> Report:
             raise TypeError(f"replace has no option {option!r}; of get_kernel's it takes {', '.join(sorted(asked))}, of "
                             f"its own {', '.join(own)}")
     swaps: dict[str, Swap] = {}
-    for id_, function in functions.items():
-        mine = {key: value for key, value in options.items() if key in asked or key in known[id_]}
-        for swap in function(model, version=version, **mine).swaps:
-            other = swaps.get(swap.name)
-            if other is not None and not other.swapped and not swap.swapped and swap.what != other.what:
-                swap = other._replace(what=f"{other.what}; {swap.what}")
-            if other is None or not other.swapped:
-                swaps[swap.name] = swap
+    before = {id(module) for module in model.modules() if is_replaced(module)}
+    try:
+        for id_, function in functions.items():
+            mine = {key: value for key, value in options.items() if key in asked or key in known[id_]}
+            for swap in function(model, version=version, **mine).swaps:
+                other = swaps.get(swap.name)
+                if other is not None and not other.swapped and not swap.swapped and swap.what != other.what:
+                    swap = other._replace(what=f"{other.what}; {swap.what}")
+                if other is None or not other.swapped:
+                    swaps[swap.name] = swap
+    except BaseException:  # not half a model
+        for module in model.modules():
+            if is_replaced(module) and id(module) not in before:
+                module.kiln_restore()
+        raise
     return Report(tuple(swaps.values()))
 
 
@@ -101,6 +108,8 @@ def _modules(version: int, options: dict[str, Any]) -> list[ModuleType]:
         except NotFound as error:
             missing = error  # another package may have the version
     try:
+        if missing is not None:
+            missing = NotFound(f"replace: no package has version {version}; of the last that was asked: {missing}")
         throw(None if found else missing)
         return list(found.values())
     finally:

@@ -3,8 +3,8 @@
 before gated_mlp_replace.
 
 An MLP is known by what it does, not by its class: it holds nn.Linear under known names, its activation is one that a
-package computes (compared on a range of numbers), and its forward gives what the formula gives (run on a few rows, in
-evaluation and in training).
+package computes (compared on a range of numbers), and its forward gives what the formula gives, in values, dtype and
+gradients (run on a few rows, of two shapes, in evaluation and in training, and under torch.autocast).
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ _ACTIVATION_NAMES = ("act_fn", "activation_fn", "act", "activation")
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)  # float32 on a GPU: under torch.autocast
 # Relative L2 of a forward against the formula in the same dtype: the order of roundings may differ, no more.
 _CLOSE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
+_FACTOR = {torch.float32: 1e-6, torch.float16: 2e-4, torch.bfloat16: 1e-3}  # and in the mean, where roundings cancel
 _FEW_ROWS = (0.1, 1.0, 10.0, 100.0)  # the scales of the rows that a forward is tried on
+_LARGE = 128.0  # what gate and up reach in further rows: a clamp shows
 _IDLE = (nn.Dropout, nn.Identity)  # children that an MLP may have beside its linears and its activation
 
 
@@ -50,7 +52,6 @@ class Fit:
     original: between.Original
     idle: tuple[str, ...]  # children of _IDLE
     input_name: str
-    only_in_evaluation: bool
 
     def input_of(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """What forward was called with; None where that is not one input."""
@@ -79,8 +80,9 @@ class Fit:
             why = _why_not_idle(modules.get(name))
             if why != "":
                 return f"{name} {why}"
-        if self.only_in_evaluation and module.training:
-            return "in training its forward is another"
+        if self.original.other_in:
+            return self.original.why_another(module, torch.is_grad_enabled(),
+                                             layer.autocast_dtype(x.device.type) is not None)
         return ""
 
     def tensors_of(self, module: nn.Module) -> tuple[Optional[Tensor], ...]:
@@ -139,26 +141,43 @@ def fit(module: nn.Module, members: Sequence[Member], names: Optional[tuple[str,
         return f"its forward writes {written}, which would no longer be written"
     if why != "":
         return why
-    dropping = [n for n in found.idle if getattr(module._modules[n], "p", 0) > 0]
+    dropping = any(getattr(module._modules[n], "p", 0) > 0 for n in found.idle)
+    other_in = found.original.other_in
     found.note = ""
-    if found.only_in_evaluation or dropping:
+    if "training" in other_in or dropping:
         found.note = f", in evaluation: in training {'it has dropout' if dropping else 'its forward is another'}"
+    if "autocast" in other_in:
+        found.note += ", but under torch.autocast"
     return found
 
 
 def _why_not_forward(module: nn.Module, found: Fit, members: Sequence[Member]) -> str:
-    """By trials. Sets package, version and attributes, and whether it fits in evaluation alone."""
+    """By trials. Sets package, version and attributes, and where its forward is another."""
     layer.set_mode(module, False)
-    chosen = _activation_of(module, found, members)
+    with torch.no_grad():
+        chosen = _activation_of(module, found, members)
     if chosen is None:
         return _other_activation(members)
     member, activation = chosen
     found.package, found.version, found.attributes = member.package, member.version, activation.attributes
-    why = _compare(module, found, member)
-    if why == "":
-        layer.set_mode(module, True)
-        found.only_in_evaluation = _compare(module, found, member) != ""
-    return why
+    dtype = module._modules[found.linears[0]].weight.dtype
+    why = _compare(module, found, member, dtype)
+    if why != "":
+        return why
+    other_in = []
+    with torch.autocast(*_cast_to(module, found), cache_enabled=False):
+        if _compare(module, found, member, torch.float32) != "":
+            other_in.append("autocast")
+    layer.set_mode(module, True)
+    if _compare(module, found, member, dtype) != "":
+        other_in.append("training")
+    found.original.other_in = tuple(other_in)
+    return ""
+
+
+def _cast_to(module: nn.Module, found: Fit) -> tuple[str, torch.dtype]:
+    device = module._modules[found.linears[0]].weight.device.type
+    return device, torch.bfloat16 if device == "cpu" else torch.float16
 
 
 def _why_not_linears(module: nn.Module, names: tuple[str, ...]) -> str:
@@ -214,39 +233,98 @@ def _why_not_alone(module: nn.Module, found: Fit, members: Sequence[Member]) -> 
 
 @contextlib.contextmanager
 def _with_weights(module: nn.Module, linears: Sequence[str]) -> Iterator[None]:
-    """The module stays as it is, and no gradient is recorded. Weights that are zero, as trainings begin with, have other
-    values meanwhile: by them every forward would be the same."""
-    held = [module._modules[name]._parameters for name in linears]
-    zeros = [(parameters, parameters["weight"]) for parameters in held if not parameters["weight"].any()]
-    with torch.no_grad(), layer.as_it_is(module, next(module.parameters()).device):
+    """The module stays as it is. Its parameters have others before them meanwhile, of the same memory, which gradients
+    reach and no hook is on. Those that are zero, as trainings begin with, have other values: by them every forward would
+    be the same."""
+    held = {id(own): (own, dict(own)) for own in (module._modules[name]._parameters for name in linears)}
+    generator = torch.Generator("cpu").manual_seed(2)
+    device = next(module.parameters()).device
+    with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False), \
+            layer.as_it_is(module, device):
         try:
-            for parameters, weight in zeros:
-                values = torch.randn(weight.shape, generator=torch.Generator().manual_seed(2)) / weight.shape[1] ** 0.5
-                parameters["weight"] = nn.Parameter(values.to(weight), requires_grad=False)
+            for own, before in held.values():
+                for name in ("weight", "bias"):
+                    value = before[name]
+                    if value is None:
+                        continue
+                    data = value.clone() if value.is_inference() else value
+                    if not value.any():
+                        data = torch.randn(value.shape, generator=generator, device="cpu") / value.shape[-1] ** 0.5
+                    own[name] = nn.Parameter(data.detach().to(value.device, value.dtype))
             yield
         finally:
-            for parameters, weight in zeros:
-                parameters["weight"] = weight
+            for own, before in held.values():
+                own.update(before)
 
 
-def _compare(module: nn.Module, found: Fit, member: Member) -> str:
-    """Why the module's forward is not the package's on a few rows. Sets second_is_gate."""
-    weight = module._modules[found.linears[0]].weight
-    rows = torch.tensor(_FEW_ROWS, device=weight.device, dtype=weight.dtype)[:, None]
-    generator = torch.Generator().manual_seed(1)
-    x = torch.randn(len(_FEW_ROWS), weight.shape[1], generator=generator).to(weight.device, weight.dtype) * rows
-    try:
-        y = module.forward(x)
-    except Exception as error:  # whatever a foreign forward throws is the reason
-        return f"its forward throws for [M, D]: {type(error).__name__}: {error}"
-    if not isinstance(y, Tensor) or y.shape != x.shape:
-        return "its forward gives something else than [M, D]"
-    for second_is_gate in (False, True) if len(found.linears) == 2 else (False,):
-        found.second_is_gate = second_is_gate
-        gate, up, down, *biases = found.tensors_of(module)
-        hidden = member.combine(found.attributes, F.linear(x, gate, biases[0]), F.linear(x, up, biases[1]))
-        if layer.agree(y, F.linear(hidden, down, biases[2]), _CLOSE[x.dtype]):
-            return ""
+def _rows_for(found: Fit, module: nn.Module, dtype: torch.dtype) -> Tensor:
+    gate, up = found.tensors_of(module)[:2]
+    x = torch.randn(len(_FEW_ROWS), gate.shape[1], generator=torch.Generator("cpu").manual_seed(1), device="cpu")
+    x = (x * torch.tensor(_FEW_ROWS, device="cpu")[:, None]).to(gate.device, dtype)
+    most = 0.5 * torch.finfo(dtype).max / x.float().abs().amax(1, keepdim=True)[:2]
+    rows = [x]
+    for weight in (gate, up):
+        reached = F.linear(x[:2].to(weight.dtype), weight).float().abs().amax(1, keepdim=True)
+        rows.append((x[:2].float() * torch.minimum(_LARGE / reached, most)).to(dtype))
+    return torch.cat(rows).detach()
+
+
+def _compare(module: nn.Module, found: Fit, member: Member, dtype: torch.dtype) -> str:
+    """Why the module's forward is not the package's on a few rows of the dtype. Sets second_is_gate."""
+    found.second_is_gate = False
+    rows = _rows_for(found, module, dtype)
+    inputs = {id(t): t for name in found.linears for t in module._modules[name]._parameters.values() if t is not None}
+    for shape in (rows.shape, (2, -1, rows.shape[1])):
+        x = rows.reshape(shape).clone().requires_grad_()
+        try:
+            y = module.forward(x)
+        except Exception as error:  # whatever a foreign forward throws is the reason
+            return f"its forward throws for {'[M, D]' if x.dim() == 2 else '[B, M, D]'}: {type(error).__name__}: {error}"
+        if not isinstance(y, Tensor) or y.shape != x.shape:
+            return f"its forward gives something else than {'[M, D]' if x.dim() == 2 else '[B, M, D]'}"
+        for second_is_gate in (False, True) if len(found.linears) == 2 else (False,):
+            found.second_is_gate = second_is_gate
+            own = rows.clone().requires_grad_()
+            gate, up, down, *biases = found.tensors_of(module)
+            hidden = member.combine(found.attributes, F.linear(own, gate, biases[0]), F.linear(own, up, biases[1]))
+            expected = F.linear(hidden, down, biases[2])
+            if y.dtype == expected.dtype and layer.agree(
+                    y.detach().flatten(0, -2), expected.detach(), _CLOSE[y.dtype], _FACTOR[y.dtype]):
+                break
+        else:
+            if y.dtype != expected.dtype:
+                return f"its forward gives {y.dtype} where its linears give {expected.dtype}"
+            return _not_the_formula(found)
+        if not _have_same_gradients(y, expected, (x, *inputs.values()), (own, *inputs.values())):
+            return "its forward has other gradients than its formula"
+    return ""
+
+
+def _have_same_gradients(y: Tensor, expected: Tensor, of_y: Sequence[Tensor], of_expected: Sequence[Tensor]) -> bool:
+    if not y.requires_grad:
+        return False
+    weights = torch.randn(expected.shape, generator=torch.Generator("cpu").manual_seed(3), device="cpu").to(expected)
+    for one, other in zip(of_y, of_expected):
+        (found,) = torch.autograd.grad(y, one, weights.reshape(y.shape), retain_graph=True, allow_unused=True)
+        if found is None:
+            return False
+        (meant,) = torch.autograd.grad(expected, other, weights, retain_graph=True)
+        found, meant = (t.flatten(0, -2) if t.dim() > 1 else t[None] for t in (found, meant))
+        if one is not of_y[0] and one.dim() > 1:  # not a copy of a weight in float64
+            some = torch.randn(one.shape[1], 1, generator=torch.Generator("cpu").manual_seed(4), device="cpu")
+            found, meant = (t.float() @ some.to(t.device) for t in (found, meant))
+            found, meant = found.T, meant.T
+        finite = torch.isfinite(meant)
+        close = 2 * max(_CLOSE[y.dtype], _CLOSE[one.dtype])
+        if not torch.equal(finite, torch.isfinite(found)):
+            return False
+        found, meant = (torch.where(finite, t, 0).double() for t in (found, meant))
+        if not bool(((found - meant).norm(dim=1) <= close * meant.norm(dim=1)).all()):
+            return False
+    return True
+
+
+def _not_the_formula(found: Fit) -> str:
     if len(found.linears) == 2:
         return f"its forward is not {found.linears[1]} of an activated and a plain half of {found.linears[0]}"
     gate, up, down = found.linears
@@ -256,7 +334,7 @@ def _compare(module: nn.Module, found: Fit, member: Member) -> str:
 def _activation_of(module: nn.Module, found: Fit, members: Sequence[Member]) -> Optional[tuple[Member, Activation]]:
     if found.original.act == "":
         return _called_activation(module, found, members)
-    z = torch.linspace(-12, 12, 961)
+    z = torch.linspace(-12, 12, 961, device="cpu")
     try:
         values = found.original.act_is(z)
     except Exception:  # not a function of a tensor: none that a package has

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import inspect
 import types
-from typing import Any, Mapping, Optional, Union
+from collections.abc import Mapping
+from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +24,7 @@ from kiln.layer import Report, Swap
 from . import gated_mlp as family
 from .gated_mlp_fit import Fit, fit, looks_like_an_mlp
 
-Linears = Mapping[Union[str, type], "tuple[str, ...]"]
+Linears = "Mapping[Union[str, type], tuple[str, ...]]"
 
 
 class _Place:
@@ -87,10 +88,15 @@ def _why_not_these(x: Tensor, tensors: tuple[Optional[Tensor], ...]) -> str:
     if known is None:
         return f"no package computes on {device}"
     dtype = layer.autocast_dtype(device)
-    gate = tensors[0]
+    gate, up, down = tensors[:3]
     if (x.device != gate.device or x.dim() == 0 or x.shape[-1] != gate.shape[1]
             or dtype is None and x.dtype != gate.dtype):
-        return f"x is {layer.words_of(x)}, and {layer.words_of(gate)} a weight"
+        # The same words for x of all lengths: they are told once, and torch.compile has no number for a length.
+        return (f"x is {str(x.dtype)[6:]} on {x.device}; expected rows of {gate.shape[1]}, {str(gate.dtype)[6:]} on "
+                f"{gate.device}")
+    if up.shape != gate.shape or down.shape != gate.shape[::-1] or any(
+            bias is not None and bias.shape != weight.shape[:1] for bias, weight in zip(tensors[3:], tensors)):
+        return "its weights have shapes that do not belong together"
     if dtype is None:
         dtype = x.dtype
     else:
@@ -131,6 +137,8 @@ def replace(model: nn.Module, *, version: int = 0, overflow: str = "infinity", b
     those of kiln.get_kernel, which may throw; where no variant fits the machine the report says so.
     """
     layer.check_options("replace", options)
+    if linears is not None and not isinstance(linears, Mapping):
+        raise UsageError(f"replace: linears is a {type(linears).__name__}; expected a dict, of names by class")
     named = {key if isinstance(key, str) else key.__qualname__: tuple(names) for key, names in (linears or {}).items()}
     for key, names in named.items():
         if len(names) not in (2, 3):

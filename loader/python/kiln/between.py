@@ -178,6 +178,7 @@ class Original:
         """`activation`: its name in the module; "": forward calls it by itself."""
         self.own = type(module)
         self.children, self.facts = len(module._modules), Facts(module)
+        self.has_tensors = tensor_of(module) != ""  # the caller looks after them
         self.act = activation
         self.act_is = act = getattr(module, activation) if activation != "" else None
         self.act_facts = None
@@ -212,10 +213,12 @@ class Original:
         if self.changed != "":
             return self.changed
         for own, name, value in self.classes:
-            if own.get(name) is not value:
+            found = own.get(name)
+            if found is not value and not _are_same(found, value):
                 return f"the {name} of its class was replaced"
         for own, name, value in self.act_classes:
-            if own.get(name) is not value:
+            found = own.get(name)
+            if found is not value and not _are_same(found, value):
                 return f"the {name} of the class of {self.act} was replaced"
         return ""
 
@@ -239,7 +242,7 @@ class Original:
                 self.kind = kind
         if len(module._modules) != self.children:
             return "it has other children than when it was swapped"
-        if module._parameters or module._buffers:
+        if not self.has_tensors and (module._parameters or module._buffers):
             name = next((name for name, value in (*module._parameters.items(), *module._buffers.items())
                          if value is not None), "")
             if name != "":

@@ -15,7 +15,9 @@ a FallbackWarning says why.
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
+import sys
 import warnings
 from typing import Any, Iterator, NamedTuple, Optional, Union
 
@@ -29,12 +31,11 @@ from . import quantized_mlp_layer as own
 
 _LINEARS = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"), ("wi_0", "wi_1", "wo"))
 _ACTIVATIONS = ("act_fn", "activation_fn", "act", "activation")
-_BUFFERS = ("qweight", "qzeros", "scales", "g_idx", "weight_packed", "weight_scale", "weight_zero_point",
-            "weight_g_idx", "weight_scale_inv", "weight", "bias")
 _DTYPES = (torch.bfloat16, torch.float16)
 _CLOSE = 3e-2  # relative L2 of a forward against Kiln's: roundings of weights and of h, no more
 _CLOSE_FLOAT8 = 8e-2  # and, of a module that does so, of x and h to FP8, which Kiln leaves as they are
 _SAME = 1e-2  # of a forward in training against itself in evaluation
+_FACTOR = 0.25  # of each of them: how far a forward may be from a multiple of the other, where roundings cancel
 _FEW_ROWS = (0.1, 1.0, 10.0, 100.0)  # the scales of the rows that a forward is tried on
 _LARGE = 128.0  # what gate and up reach in further rows
 _FLOAT8 = getattr(torch, "float8_e4m3fn", None)
@@ -120,7 +121,7 @@ def _is_in_order(order: Optional[Tensor], columns: int, groups: int) -> bool:
     if order is None or order.numel() == 0 or bool((order < 0).all()):
         return True
     size = -(-columns // groups)
-    return torch.equal(order.long().cpu(), torch.arange(columns) // size)
+    return torch.equal(order.long().cpu(), torch.arange(columns, device="cpu") // size)
 
 
 def codes_of(linear: nn.Module) -> Union[Codes, str]:
@@ -248,19 +249,23 @@ class _Seen(NamedTuple):
     @classmethod
     def all_of(cls, linear: nn.Module) -> Iterator[_Seen]:
         own = vars(linear)
-        for name in _BUFFERS:
-            held = next((each for each in (own, linear._parameters, linear._buffers) if name in each), None)
-            tensor = None if held is None else _tensor(linear, name)
-            if held is not None:
-                state = (0, 0) if tensor is None else (tensor._version, tensor.data_ptr())
-                yield cls(name, held, {} if held is own else own, tensor, *state)
+        for held in (own, linear._parameters, linear._buffers):
+            for name, tensor in held.items():
+                if isinstance(tensor, Tensor) or held is not own:
+                    state = (0, 0) if tensor is None else (_version_of(tensor), tensor.data_ptr())
+                    yield cls(name, held, {} if held is own else own, tensor, *state)
+
+
+def _version_of(tensor: Tensor) -> int:
+    """-1 of one that was made in torch.inference_mode(), where PyTorch counts no writes."""
+    return -1 if tensor.is_inference() else tensor._version
 
 
 def _first_changed(seen: tuple[_Seen, ...]) -> str:
     """"": all tensors are those that were packed."""
     for name, held, before, tensor, version, address in seen:
         if (held.get(name) is not tensor or name in before
-                or tensor is not None and (tensor._version != version or tensor.data_ptr() != address)):
+                or tensor is not None and (version < 0 or _version_of(tensor) != version or tensor.data_ptr() != address)):
             return name
     return ""
 
@@ -273,10 +278,33 @@ def _count(linear: nn.Module) -> tuple[int, int]:
     return len(linear._parameters), len(linear._buffers)
 
 
-def _why_not_as_packed(changed: str, seen: tuple[_Seen, ...]) -> str:
+def _why_not_as_packed(changed: str, place: _Place) -> str:
+    dynamo = sys.modules.get("torch._dynamo")
+    return (_why_not_these if dynamo is None else _untraced(dynamo))(changed, place)
+
+
+# torch.compile breaks the graph here, once a call, and asks at each: torch.compiler.disable, which imports the whole
+# compiler, sets this mark.
+_why_not_as_packed._torchdynamo_disable = True
+
+
+@functools.lru_cache(maxsize=None)
+def _untraced(dynamo: Any) -> Any:
+    """The compiler, where there is one, compiles none of what is called below, either."""
+    return dynamo.disable(_why_not_these)
+
+
+def _why_not_these(changed: str, place: _Place) -> str:
+    seen = place.seen
     name = changed or _first_changed(seen)
     if name != "":
+        if any(each.version < 0 for each in seen):
+            return _INFERENCE
         return f"{name} has changed since replace(); call restore() and replace() again"
+    for name, linear, original in zip(place.names, place.linears, place.originals):
+        why = original.why_not(linear)
+        if why != "":
+            return f"{name}: {why}"
     if torch.is_grad_enabled():
         name = next((each.name for each in seen if each.tensor is not None and each.tensor.requires_grad), "")
         if name != "":
@@ -284,9 +312,8 @@ def _why_not_as_packed(changed: str, seen: tuple[_Seen, ...]) -> str:
     return ""
 
 
-# torch.compile breaks the graph here, once a call, and asks at each: torch.compiler.disable, which imports the whole
-# compiler, sets this mark.
-_why_not_as_packed._torchdynamo_disable = True
+_INFERENCE = ("its tensors were made in torch.inference_mode(), where PyTorch counts no writes to them; make or copy the "
+              "model outside")
 
 
 class _Place:
@@ -296,11 +323,11 @@ class _Place:
     changed = ""  # in a copy: which of what _bind() takes as it finds it was another when it was made
 
     def __init__(self, name: str, module: nn.Module, names: tuple[str, ...], request: tuple[Any, ...],
-                 tensors: tuple[Optional[Tensor], ...], width: int, what: str, original: between.Original,
-                 only_in_evaluation: bool) -> None:
-        self.original, self.only_in_evaluation = original, only_in_evaluation
+                 tensors: tuple[Optional[Tensor], ...], width: int, what: str, original: between.Original) -> None:
+        self.original = original
         self.name, self.names, self.request, self.tensors, self.what = name, names, request, tensors, what
         self.linears = tuple(module._modules[each] for each in names)
+        self.originals = tuple(between.Original(linear, "") for linear in self.linears)
         self.width = width
         self._bind()
 
@@ -334,13 +361,13 @@ class _Place:
         if layer.autocast_dtype(packed.device.type) is not None or x.dtype not in _DTYPES:
             return f"x is {x.dtype} or torch.autocast is on; quantized-mlp takes bfloat16 and float16"
         if x.device != packed.device or x.dim() == 0 or x.shape[-1] != self.width:
-            return f"x is {layer.words_of(x)}; expected rows of {self.width} on {packed.device}"
+            # The same words for x of all lengths, which are told once.
+            return f"x is {str(x.dtype)[6:]} on {x.device}; expected rows of {self.width} on {packed.device}"
         if residual is not None and (residual.shape != x.shape or residual.dtype != x.dtype
                                      or residual.device != x.device):
-            return f"residual is {layer.words_of(residual)}; expected one like x, {layer.words_of(x)}"
-        if self.only_in_evaluation and module.training:
-            return "in training its forward is another"
-        why = self.original.why_not(module)
+            return f"residual is {str(residual.dtype)[6:]} on {residual.device}; expected one like x, of its shape"
+        why = self.original.why_not(module) or self.original.why_another(
+            module, x.requires_grad and torch.is_grad_enabled(), False)
         if why != "":
             return why
         for name, linear, forward, count in zip(self.names, self.linears, self.forwards, self.counts):
@@ -351,7 +378,7 @@ class _Place:
                 return f"{name} {why}"
             if _count(linear) != count:
                 return f"{name} has other parameters or buffers than when it was packed"
-        why = _why_not_as_packed(self.changed, self.seen)
+        why = _why_not_as_packed(self.changed, self)
         if why != "":
             return why
         if any(bias is not None and bias.dtype != x.dtype for bias in self.tensors[9:12]):
@@ -386,7 +413,7 @@ def _activation_of(original: between.Original) -> Optional[str]:
         return "silu"
     if original.act_learns():
         return None
-    x = torch.linspace(-512, 512, 16385)  # clamps too, at 10 or 100
+    x = torch.linspace(-512, 512, 16385, device="cpu")  # clamps too, at 10 or 100
     try:
         values = act(x)
     except Exception:  # noqa: BLE001  whatever a stranger's function throws
@@ -426,6 +453,25 @@ def _layouts(found: list[Codes]) -> Iterator[tuple[str, ...]]:
         yield tuple(each.layouts[-1] for each in found)
 
 
+def _agree(found: Tensor, expected: Tensor, close: float) -> bool:
+    return found.dtype == expected.dtype and layer.agree(found.flatten(0, -2), expected.flatten(0, -2), close,
+                                                         _FACTOR * close)
+
+
+def _has_gradients_of(module: nn.Module, call: Any, x: Tensor, close: float) -> bool:
+    """Whether the gradient of x is that of `call`, of x in three dimensions."""
+    grads = []
+    with contextlib.suppress(Exception), torch.enable_grad():  # linears without a backward, and one beyond the memory
+        for function in (module, call):
+            own = x.detach().clone().requires_grad_()
+            y = function(own)
+            weights = torch.randn(y.shape, generator=torch.Generator("cpu").manual_seed(1), device="cpu").to(y)
+            grads.append(torch.autograd.grad(y, own, weights)[0])
+        return _agree(*grads, close)
+    return False
+
+
+@torch.inference_mode(False)
 @torch.no_grad()
 def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[str, Any], version: int,
          options: dict[str, Any]) -> Union[_Place, str]:
@@ -433,11 +479,14 @@ def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[
         return "it has a forward of its own, that would no longer run"
     if "residual" in inspect.signature(type(module).forward).parameters:
         return "its forward takes residual"
-    idle = [child for key, child in module.named_children() if key not in names and key not in _ACTIVATIONS]
+    idle = [child for key, child in module._modules.items() if key not in names and key not in _ACTIVATIONS]
     if idle:
         return f"it holds a {type(idle[0]).__name__} beside its linears"
     if between.tensor_of(module) != "":
         return f"it holds a tensor beside its linears, {between.tensor_of(module)}"
+    if any(t.is_inference() for each in names for t in (*module._modules[each].parameters(),
+                                                        *module._modules[each].buffers())):
+        return _INFERENCE
     found = []
     for each in names:
         linear = _in_files(module._modules[each])
@@ -465,42 +514,54 @@ def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[
     is_float8 = gate.codes.dtype == _FLOAT8
     like = gate.bias if gate.bias is not None else gate.scales
     # A module that rounds x to FP8 may do so by a scale that it has, for x as large as usual.
-    scales = torch.tensor([1.0] if is_float8 else _FEW_ROWS)[:, None]
-    x = (torch.randn(4, gate.columns, generator=torch.Generator().manual_seed(0)) * scales).to(
+    scales = torch.tensor([1.0] if is_float8 else _FEW_ROWS, device="cpu")[:, None]
+    x = (torch.randn(4, gate.columns, generator=torch.Generator("cpu").manual_seed(0), device="cpu") * scales).to(
         device, like.dtype if like.dtype in _DTYPES else torch.bfloat16)
     linears, in_training = [module._modules[each] for each in names], None
+    close = _CLOSE_FLOAT8 if is_float8 else _CLOSE
+    trials = []  # a zero of 8 bits that is one less is hardly another weight: the layout that is closest counts
+    other_in = []
+    key = layer.key_of(*request)
     try:
-        with layer.as_it_is(module, device):
+        with layer.as_it_is(module, device), torch.autocast(device.type, enabled=False):
             layer.set_mode(module, False)
             for each, linear, codes in zip(names, linears, found):
                 # _in_files has compared the weights of those of compressed-tensors
                 if is_float8 and _forward_of_tool(linear) is None and not _means_float8(linear, codes, x.dtype):
                     return f"{each} gives something else than its codes and scales mean"
             x = _with_large_rows(linears, [each.bias for each in found], x)
-            expected = module(x).float()
+            expected, deep = module.forward(x), x.reshape(2, -1, x.shape[1])
+            if not isinstance(expected, Tensor) or expected.dtype != x.dtype:
+                return f"its forward gives something else than {x.dtype} of it"
+            is_same = _agree(module.forward(deep).flatten(0, -2), expected, close)
+            for layouts in _layouts(found) if is_same else ():
+                packed = [_packed(kernel, codes, layout) for codes, layout in zip(found, layouts)]
+                tensors = (*packed[0], *packed[1], *packed[2], _padded(gate.bias), _padded(up.bias),
+                           None if down.bias is None else down.bias.detach())
+                y = _call(tensors, x, key)
+                if _agree(y, expected, close):
+                    trials.append((float((y[0].float() - expected[0].float()).norm()), layouts[0], tensors))
+            if not trials:
+                return "its forward gives something else than its codes mean"
+            _, layout, tensors = min(trials, key=lambda trial: trial[0])
+            if not _has_gradients_of(module.forward, lambda x: _call(tensors, x, key), deep, close):
+                other_in.append("gradients")
             layer.set_mode(module, True)
             with contextlib.suppress(Exception):  # what a stranger's forward throws in training
-                in_training = module(x).float()
+                in_training = module.forward(x)
+            if not isinstance(in_training, Tensor) or not _agree(in_training, expected, _SAME):
+                other_in.append("training")
     finally:
         written = held.put_back()
     if written != "":
         return f"its forward writes {written}, which would no longer be written"
-    only_in_evaluation = in_training is None or not layer.agree(in_training, expected, _SAME)
-    trials = []  # a zero of 8 bits that is one less is hardly another weight: the layout that is closest counts
-    for layouts in _layouts(found):
-        packed = [_packed(kernel, codes, layout) for codes, layout in zip(found, layouts)]
-        tensors = (*packed[0], *packed[1], *packed[2], _padded(gate.bias), _padded(up.bias),
-                   None if down.bias is None else down.bias.detach())
-        y = _call(tensors, x, layer.key_of(*request)).float()
-        if layer.agree(y, expected, _CLOSE_FLOAT8 if is_float8 else _CLOSE):
-            trials.append((float((y[0] - expected[0]).norm()), layouts[0], tensors))
-    if not trials:
-        return "its forward gives something else than its codes mean"
-    _, layout, tensors = min(trials, key=lambda trial: trial[0])
+    original.other_in = tuple(other_in)
     codes = "float8_e4m3fn" if is_float8 else f"int{gate.bits} of {layout}"
-    note = ", in evaluation: in training its forward is another" if only_in_evaluation else ""
+    note = ", in evaluation: in training its forward is another" if "training" in other_in else ""
+    if "gradients" in other_in:
+        note += ", without gradients: its forward has others"
     what = f"{own.PACKAGE}@{request[1]} {kernel.variant}, {activation}, {codes}{note}"
-    return _Place(name, module, names, request, tensors, gate.columns, what, original, only_in_evaluation)
+    return _Place(name, module, names, request, tensors, gate.columns, what, original)
 
 
 def replace(model: nn.Module, *, version: int = 0, overflow: str = "infinity", batch_invariant: bool = False,

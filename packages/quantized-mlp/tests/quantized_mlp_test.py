@@ -732,8 +732,18 @@ class Replace(TorchCase):
             self.addCleanup(setattr, Gptq, "forward", before)
             Gptq.forward = lambda self, x: before(self, x) * 2
 
+        def attribute_of_a_linear(mlp):
+            mlp.up_proj.meant = mlp.up_proj.meant * 2
+
+        def inside_an_attribute_of_a_linear(mlp):
+            mlp.up_proj.meant.mul_(2)
+
+        def late(mlp):
+            mlp.late = torch.ones(())
+
         for change in (other_weights, hook, other_linear, weights_elsewhere, bias, other_activation, hook_of_activation,
-                       fact, child, other_forward_of_class, other_forward_of_linears):
+                       fact, child, other_forward_of_class, other_forward_of_linears, attribute_of_a_linear,
+                       inside_an_attribute_of_a_linear, late):
             with self.subTest(change=change.__name__), torch.no_grad():
                 self.doCleanups()
                 mlp = Mlp(Gptq)
@@ -755,8 +765,43 @@ class Replace(TorchCase):
         mlp.__class__ = type("Folds", (Mlp,), {"forward": lambda self, x: own(self, x.reshape(-1, D)).reshape(x.shape)})
         expected = mlp(x)
         self.assertEqual(len(self.replaced(mlp)[0].swapped), 1)
-        with self.assertWarnsRegex(kiln.torch.FallbackWarning, r"x is bfloat16 \[3, 2, 64\].*; expected rows of 128"):
+        with self.assertWarnsRegex(kiln.torch.FallbackWarning, "x is bfloat16 on .*; expected rows of 128"):
             self.assertTrue(torch.equal(mlp(x), expected))
+
+    def test_a_forward_of_other_gradients(self):
+        """No gradients at all, as kernels of inference have none, and others: without gradients Kiln computes."""
+        own = Mlp.forward
+        for forward in (torch.no_grad()(own), lambda self, x: own(self, x.detach()),
+                        lambda self, x: own(self, 0.1 * x + (0.9 * x).detach())):
+            mlp, x = Mlp(Gptq), normal(3, D, dtype=torch.bfloat16)
+            mlp.__class__ = type("Other", (Mlp,), {"forward": forward})
+            report, _ = self.replaced(mlp)
+            self.assertIn("without gradients", report.swapped[0].what)
+            with self.computes("forward"):
+                found = mlp(x)
+            with self.assertWarnsRegex(kiln.torch.FallbackWarning, "its forward has other gradients"):
+                y = mlp(x.clone().requires_grad_())
+            self.assert_close([found], [y.detach()], torch.bfloat16)
+        for forward in (lambda self, x: own(self, x).float(), lambda self, x: own(self, x) * 1.01,
+                        lambda self, x: own(self, x.flip(1)) if x.dim() == 3 else own(self, x)):
+            mlp = Mlp(Gptq)
+            mlp.__class__ = type("Other", (Mlp,), {"forward": forward})
+            self.assertIn("its forward gives something else", self.replaced(mlp)[0].kept[0].what)
+
+    def test_inference_mode(self):
+        """PyTorch counts no writes to what is made in it."""
+        mlp, x = Mlp(Gptq), normal(3, D, dtype=torch.bfloat16)
+        with torch.inference_mode():
+            self.assertEqual(len(self.replaced(mlp)[0].swapped), 1)
+            with self.computes("forward"):
+                expected = mlp(x)
+            for made in copies(mlp):
+                with self.assertWarnsRegex(kiln.torch.FallbackWarning, "made in torch.inference_mode"):
+                    self.assert_close([made(x)], [expected], torch.bfloat16)
+            self.assertIn("made in torch.inference_mode", self.replaced(Mlp(Gptq))[0].kept[0].what)
+        given = x.clone().requires_grad_()
+        mlp(given).sum().backward()
+        self.assertIsNotNone(given.grad)
 
     def test_gradients_of_x(self):
         mlp = Mlp(Gptq)

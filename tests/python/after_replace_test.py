@@ -954,7 +954,8 @@ class AfterReplace(unittest.TestCase):
 
         self.assert_same(results(swapped, around), results(plain, around), 3e-2)
         with torch.no_grad():
-            self.assert_close(swapped(numbers(ROWS, D).to(dtype or DTYPE)), plain(numbers(ROWS, D).to(dtype or DTYPE)), bound)
+            x = numbers(ROWS, D).to(dtype or DTYPE)
+            self.assert_close(swapped(x), plain(x), bound)
         return report
 
     def test_forwards_that_are_the_formula_in_values_alone(self):
@@ -1005,8 +1006,6 @@ class AfterReplace(unittest.TestCase):
                 self.assertEqual(kiln.torch.replace(nn.Sequential(mlp).to(DEVICE, DTYPE)).swapped, ())
 
     def test_what_a_forward_reads_may_change(self):
-        core = Mlp.forward
-
         class Reads(Mlp):
             gain = 1.0
 
@@ -1019,7 +1018,8 @@ class AfterReplace(unittest.TestCase):
                 return self.act_fn(self.gate_proj(x)) * self.up_proj(x)
 
             def forward(self, x):
-                y = self.down_proj(self.inner(x)) * self._gain * self.limits[0] * self.words["m"] * self.gain * self.scale
+                y = self.down_proj(self.inner(x)) * self._gain * self.limits[0] * self.words["m"]
+                y = y * self.gain * self.scale
                 for adapter in self.adapters:
                     y = y + adapter(x)
                 for each in (self.none, getattr(self, "late", None), getattr(self, "_late", None)):

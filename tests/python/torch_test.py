@@ -421,6 +421,10 @@ class Layers(TorchTest):
         self.assertIs(layer.down_bias, down.bias)
         x = normal(5, D)
         self.assert_close(layer(x), down(F.gelu(gate(x), approximate="tanh") * up(x)), 1e-2 if ON_GPU else 1e-6)
+        up.register_forward_hook(lambda module, args, y: 2 * y)
+        for linears, why in (((gate, up, down), "has hooks"), ((nn.Sequential(gate), gate, down), "is a Sequential")):
+            with self.assertRaisesRegex(kiln.UsageError, why):
+                kiln.torch.GegluMlp.from_linears(*linears)
 
     def test_state_dict_copy_and_dtype(self):
         layer, x = layer_of(bias=True), normal(5, D)

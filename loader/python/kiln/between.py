@@ -14,7 +14,7 @@ import copy
 import functools
 import inspect
 import types
-from typing import Any, Iterator
+from typing import Any, Iterator, Mapping, Optional
 
 import torch
 import torch.autograd.forward_ad as forward_ad
@@ -72,7 +72,7 @@ class Facts:
         return {**vars(self), "count": -1}
 
     def first_changed(self, owner: Any, of_class: tuple[tuple[str, Any], ...]) -> str:
-        """The name of what vars() no longer has, has anew or has otherwise. `of_class`: _seen_through() of its class."""
+        """The name of what vars() no longer has, has anew or has otherwise. `of_class`: its class's _seen_through()."""
         own = owner.__dict__
         for name, value, content in self.facts:
             found = own.get(name, _OWN)
@@ -123,13 +123,13 @@ def _have_same(found: Any, content: Any) -> bool:
     return len(found) == len(content) and all(a is b or _are_same(a, b) for a, b in zip(found, content))
 
 
-def _of_classes(kind: type) -> tuple[tuple[dict[str, Any], str, Any], ...]:
+def _of_classes(kind: type) -> tuple[tuple[Mapping[str, Any], str, Any], ...]:
     """What the classes of an object have below nn.Module, whose forward and its helpers others may exchange."""
     return tuple((vars(each), name, value) for each in kind.__mro__ if each not in (nn.Module, object)
                  for name, value in vars(each).items() if name == "__call__" or not name.startswith("__"))
 
 
-def _seen_through(classes: tuple[tuple[dict[str, Any], str, Any], ...]) -> tuple[tuple[str, Any], ...]:
+def _seen_through(classes: tuple[tuple[Mapping[str, Any], str, Any], ...]) -> tuple[tuple[str, Any], ...]:
     """What an attribute of the object itself would hide."""
     first = {name: value for _, name, value in reversed(classes)}
     return tuple((name, value) for name, value in first.items() if name not in ("forward", "extra_repr", "__call__")
@@ -192,7 +192,8 @@ class Original:
 
     def _bind(self) -> None:
         """To the classes of this process."""
-        self.classes, self.kind = _of_classes(self.own), None
+        self.classes = _of_classes(self.own)
+        self.kind: Optional[type] = None  # the class that has been looked at
         self.act_classes = () if self.act_facts is None else _of_classes(type(self.act_is))
         self.act_forward = type(self.act_is).forward if isinstance(self.act_is, nn.Module) else None
         self.of_class, self.act_of_class = _seen_through(self.classes), _seen_through(self.act_classes)
@@ -312,8 +313,8 @@ def _objects_in(value: Any) -> list[int]:
 
 
 def tensor_of(owner: Any) -> str:
-    """The name of a tensor that a module, or another object, holds itself, or in a list or the like. Its forward may read
-    it, and another value is no other tensor."""
+    """The name of a tensor that a module, or another object, holds itself or in a list or the like. Its forward may
+    read it, and another value is no other tensor."""
     held = [*vars(owner).items()]
     if isinstance(owner, nn.Module):
         held = [*owner._parameters.items(), *owner._buffers.items(), *(each for each in held if each[0] not in _OWN)]

@@ -483,9 +483,9 @@ def as_it_is(module: nn.Module, device: torch.device) -> Iterator[None]:
 
 
 def agree(found: Tensor, expected: Tensor, close: float, factor: float) -> bool:
-    """Whether each row of both is the same but for roundings: `close` as relative L2. These have no direction: `factor` is
-    how far the one is from a multiple of the other, in the mean of the rows. A row beyond the dtype's range is so in
-    both; of one at least that is not, something must be left to compare."""
+    """Whether each row of both is the same but for roundings: `close` as relative L2. Roundings have no direction:
+    `factor` is how far the one may be from a multiple of the other, in the mean of the rows. A row beyond the dtype's
+    range is so in both; of one at least that is not, something must be left to compare."""
     found, expected = found.double(), expected.double()
     norms = expected.norm(dim=1)
     beyond = ~torch.isfinite(norms)

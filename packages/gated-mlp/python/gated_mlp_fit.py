@@ -81,8 +81,8 @@ class Fit:
             if why != "":
                 return f"{name} {why}"
         if self.original.other_in:
-            return self.original.why_another(module, torch.is_grad_enabled(),
-                                             layer.autocast_dtype(x.device.type) is not None)
+            autocast = isinstance(x, Tensor) and layer.autocast_dtype(x.device.type) is not None
+            return self.original.why_another(module, False, autocast)
         return ""
 
     def tensors_of(self, module: nn.Module) -> tuple[Optional[Tensor], ...]:
@@ -147,7 +147,7 @@ def fit(module: nn.Module, members: Sequence[Member], names: Optional[tuple[str,
     if "training" in other_in or dropping:
         found.note = f", in evaluation: in training {'it has dropout' if dropping else 'its forward is another'}"
     if "autocast" in other_in:
-        found.note += ", but under torch.autocast"
+        found.note += ", but not under torch.autocast"
     return found
 
 
@@ -234,8 +234,8 @@ def _why_not_alone(module: nn.Module, found: Fit, members: Sequence[Member]) -> 
 @contextlib.contextmanager
 def _with_weights(module: nn.Module, linears: Sequence[str]) -> Iterator[None]:
     """The module stays as it is. Its parameters have others before them meanwhile, of the same memory, which gradients
-    reach and no hook is on. Those that are zero, as trainings begin with, have other values: by them every forward would
-    be the same."""
+    reach and no hook is on. Those that are zero, as trainings begin with, have other values: by them every forward
+    would be the same."""
     held = {id(own): (own, dict(own)) for own in (module._modules[name]._parameters for name in linears)}
     generator = torch.Generator("cpu").manual_seed(2)
     device = next(module.parameters()).device
@@ -276,12 +276,13 @@ def _compare(module: nn.Module, found: Fit, member: Member, dtype: torch.dtype) 
     inputs = {id(t): t for name in found.linears for t in module._modules[name]._parameters.values() if t is not None}
     for shape in (rows.shape, (2, -1, rows.shape[1])):
         x = rows.reshape(shape).clone().requires_grad_()
+        words = "[M, D]" if x.dim() == 2 else "[B, M, D]"
         try:
             y = module.forward(x)
         except Exception as error:  # whatever a foreign forward throws is the reason
-            return f"its forward throws for {'[M, D]' if x.dim() == 2 else '[B, M, D]'}: {type(error).__name__}: {error}"
+            return f"its forward throws for {words}: {type(error).__name__}: {error}"
         if not isinstance(y, Tensor) or y.shape != x.shape:
-            return f"its forward gives something else than {'[M, D]' if x.dim() == 2 else '[B, M, D]'}"
+            return f"its forward gives something else than {words}"
         for second_is_gate in (False, True) if len(found.linears) == 2 else (False,):
             found.second_is_gate = second_is_gate
             own = rows.clone().requires_grad_()
@@ -295,8 +296,11 @@ def _compare(module: nn.Module, found: Fit, member: Member, dtype: torch.dtype) 
             if y.dtype != expected.dtype:
                 return f"its forward gives {y.dtype} where its linears give {expected.dtype}"
             return _not_the_formula(found)
-        if not _have_same_gradients(y, expected, (x, *inputs.values()), (own, *inputs.values())):
-            return "its forward has other gradients than its formula"
+        try:
+            if not _have_same_gradients(y, expected, (x, *inputs.values()), (own, *inputs.values())):
+                return "its forward has other gradients than its formula"
+        except Exception as error:
+            return f"its gradients throw {type(error).__name__}: {error}"
     return ""
 
 

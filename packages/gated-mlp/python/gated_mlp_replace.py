@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Mapping
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ from kiln.layer import Report, Swap
 from . import gated_mlp as family
 from .gated_mlp_fit import Fit, fit, looks_like_an_mlp
 
-Linears = "Mapping[Union[str, type], tuple[str, ...]]"
+Linears = "Mapping[str | type, tuple[str, ...]]"
 
 
 class _Place:

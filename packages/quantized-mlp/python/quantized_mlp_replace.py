@@ -265,7 +265,8 @@ def _first_changed(seen: tuple[_Seen, ...]) -> str:
     """"": all tensors are those that were packed."""
     for name, held, before, tensor, version, address in seen:
         if (held.get(name) is not tensor or name in before
-                or tensor is not None and (version < 0 or _version_of(tensor) != version or tensor.data_ptr() != address)):
+                or tensor is not None and (version < 0 or _version_of(tensor) != version
+                                           or tensor.data_ptr() != address)):
             return name
     return ""
 
@@ -312,8 +313,8 @@ def _why_not_these(changed: str, place: _Place) -> str:
     return ""
 
 
-_INFERENCE = ("its tensors were made in torch.inference_mode(), where PyTorch counts no writes to them; make or copy the "
-              "model outside")
+_INFERENCE = ("its tensors were made in torch.inference_mode(), where PyTorch counts no writes to them; make or copy "
+              "the model outside")
 
 
 class _Place:

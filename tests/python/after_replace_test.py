@@ -1130,10 +1130,16 @@ class AfterReplace(unittest.TestCase):
         self.assertIsNone(kind())
 
     @new
-    def test_a_default_device_of_another_kind(self):
+    def test_a_default_device_or_dtype_of_another_kind(self):
         model = make()
         with torch.device("meta"):
             self.assertEqual(len(kiln.torch.replace(model).swapped), 2)
+        self.addCleanup(torch.set_default_dtype, torch.get_default_dtype())
+        for dtype in (torch.float64, torch.bfloat16):
+            model = make()
+            torch.set_default_dtype(dtype)
+            self.assertEqual(len(kiln.torch.replace(model).swapped), 2)
+            torch.set_default_dtype(torch.float32)
 
     def test_one_reason_for_all_lengths(self):
         class Casts(Mlp):

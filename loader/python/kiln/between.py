@@ -235,7 +235,7 @@ class Original:
         if why != "":
             return why
         kind = type(module)
-        if kind is not self.kind:
+        if _compiles() or kind is not self.kind:  # a graph that reads self.kind would be made anew
             name = "" if kind is self.own else _before(kind, self.own, self.names)
             if name != "":
                 return f"its class has another {name}"

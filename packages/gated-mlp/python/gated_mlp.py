@@ -328,10 +328,10 @@ class GatedMlp(layer.Layer):
     def from_linears(cls, gate: nn.Linear, up: nn.Linear, down: nn.Linear, **words: Any) -> Any:
         """A layer that shares the parameters of three nn.Linear. `words`: the class's own, but for sizes, bias, device
         and dtype, which are those of the linears."""
-        for linear in (gate, up, down):
+        for name, linear in (("gate", gate), ("up", up), ("down", down)):
             why = between.on_linear(linear)
             if why != "":
-                raise UsageError(f"from_linears: {why}; a layer would have its weights alone")
+                raise UsageError(f"from_linears: {name} {why}; a layer would have its weights alone")
         self = cls(gate.in_features, gate.out_features, device="meta", **words)
         for name, linear in (("gate", gate), ("up", up), ("down", down)):
             setattr(self, name, linear.weight)

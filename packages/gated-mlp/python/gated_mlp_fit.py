@@ -237,7 +237,7 @@ def _with_weights(module: nn.Module, linears: Sequence[str]) -> Iterator[None]:
     reach and no hook is on. Those that are zero, as trainings begin with, have other values: by them every forward
     would be the same."""
     held = {id(own): (own, dict(own)) for own in (module._modules[name]._parameters for name in linears)}
-    generator = torch.Generator("cpu").manual_seed(2)
+    generator = torch.Generator("cpu").manual_seed(2)  # of all: gate and up are not the same
     device = next(module.parameters()).device
     with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False), \
             layer.as_it_is(module, device):
@@ -249,7 +249,7 @@ def _with_weights(module: nn.Module, linears: Sequence[str]) -> Iterator[None]:
                         continue
                     data = value.clone() if value.is_inference() else value
                     if not value.any():
-                        data = torch.randn(value.shape, generator=generator, device="cpu") / value.shape[-1] ** 0.5
+                        data = _random(*value.shape, generator=generator) / value.shape[-1] ** 0.5
                     own[name] = nn.Parameter(data.detach().to(value.device, value.dtype))
             yield
         finally:
@@ -257,10 +257,16 @@ def _with_weights(module: nn.Module, linears: Sequence[str]) -> Iterator[None]:
                 own.update(before)
 
 
+def _random(*shape: int, generator: Optional[torch.Generator] = None) -> Tensor:
+    """On the CPU and in float32, whatever the program's defaults are."""
+    generator = generator or torch.Generator("cpu").manual_seed(1)
+    return torch.randn(*shape, generator=generator, device="cpu", dtype=torch.float32)
+
+
 def _rows_for(found: Fit, module: nn.Module, dtype: torch.dtype) -> Tensor:
     gate, up = found.tensors_of(module)[:2]
-    x = torch.randn(len(_FEW_ROWS), gate.shape[1], generator=torch.Generator("cpu").manual_seed(1), device="cpu")
-    x = (x * torch.tensor(_FEW_ROWS, device="cpu")[:, None]).to(gate.device, dtype)
+    x = _random(len(_FEW_ROWS), gate.shape[1]) * torch.tensor(_FEW_ROWS, device="cpu")[:, None]
+    x = x.to(gate.device, dtype)
     most = 0.5 * torch.finfo(dtype).max / x.float().abs().amax(1, keepdim=True)[:2]
     rows = [x]
     for weight in (gate, up):
@@ -307,7 +313,7 @@ def _compare(module: nn.Module, found: Fit, member: Member, dtype: torch.dtype) 
 def _have_same_gradients(y: Tensor, expected: Tensor, of_y: Sequence[Tensor], of_expected: Sequence[Tensor]) -> bool:
     if not y.requires_grad:
         return False
-    weights = torch.randn(expected.shape, generator=torch.Generator("cpu").manual_seed(3), device="cpu").to(expected)
+    weights = _random(*expected.shape).to(expected)
     for one, other in zip(of_y, of_expected):
         (found,) = torch.autograd.grad(y, one, weights.reshape(y.shape), retain_graph=True, allow_unused=True)
         if found is None:
@@ -315,8 +321,8 @@ def _have_same_gradients(y: Tensor, expected: Tensor, of_y: Sequence[Tensor], of
         (meant,) = torch.autograd.grad(expected, other, weights, retain_graph=True)
         found, meant = (t.flatten(0, -2) if t.dim() > 1 else t[None] for t in (found, meant))
         if one is not of_y[0] and one.dim() > 1:  # not a copy of a weight in float64
-            some = torch.randn(one.shape[1], 1, generator=torch.Generator("cpu").manual_seed(4), device="cpu")
-            found, meant = (t.float() @ some.to(t.device) for t in (found, meant))
+            some = _random(one.shape[1], 1).to(one.device)
+            found, meant = (t.float() @ some for t in (found, meant))
             found, meant = found.T, meant.T
         finite = torch.isfinite(meant)
         close = 2 * max(_CLOSE[y.dtype], _CLOSE[one.dtype])
@@ -338,7 +344,7 @@ def _not_the_formula(found: Fit) -> str:
 def _activation_of(module: nn.Module, found: Fit, members: Sequence[Member]) -> Optional[tuple[Member, Activation]]:
     if found.original.act == "":
         return _called_activation(module, found, members)
-    z = torch.linspace(-12, 12, 961, device="cpu")
+    z = torch.linspace(-12, 12, 961, device="cpu", dtype=torch.float32)
     try:
         values = found.original.act_is(z)
     except Exception:  # not a function of a tensor: none that a package has

@@ -414,7 +414,7 @@ def _activation_of(original: between.Original) -> Optional[str]:
         return "silu"
     if original.act_learns():
         return None
-    x = torch.linspace(-512, 512, 16385, device="cpu")  # clamps too, at 10 or 100
+    x = torch.linspace(-512, 512, 16385, device="cpu", dtype=torch.float32)  # clamps too, at 10 or 100
     try:
         values = act(x)
     except Exception:  # noqa: BLE001  whatever a stranger's function throws

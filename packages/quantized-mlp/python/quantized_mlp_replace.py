@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import operator
 import sys
 import warnings
 from typing import Any, Iterator, NamedTuple, Optional, Union
@@ -279,6 +280,16 @@ def _count(linear: nn.Module) -> tuple[int, int]:
     return len(linear._parameters), len(linear._buffers)
 
 
+def _objects_of(linears: tuple[nn.Module, ...]) -> list[Any]:
+    found: list[Any] = []
+    for linear in linears:
+        found.append(type(linear))
+        found += linear.__dict__.values()
+        found += linear._parameters.values()
+        found += linear._buffers.values()
+    return found
+
+
 def _why_not_as_packed(changed: str, place: _Place) -> str:
     dynamo = sys.modules.get("torch._dynamo")
     return (_why_not_these if dynamo is None else _untraced(dynamo))(changed, place)
@@ -297,15 +308,19 @@ def _untraced(dynamo: Any) -> Any:
 
 def _why_not_these(changed: str, place: _Place) -> str:
     seen = place.seen
-    name = changed or _first_changed(seen)
-    if name != "":
-        if any(each.version < 0 for each in seen):
-            return _INFERENCE
-        return f"{name} has changed since replace(); call restore() and replace() again"
-    for name, linear, original in zip(place.names, place.linears, place.originals):
-        why = original.why_not(linear)
-        if why != "":
-            return f"{name}: {why}"
+    if changed != "" or not place.is_as_before():
+        name = changed or _first_changed(seen)
+        if name != "":
+            if any(each.version < 0 for each in seen):
+                return _INFERENCE
+            return f"{name} has changed since replace(); call restore() and replace() again"
+        for name, linear, original, count in zip(place.names, place.linears, place.originals, place.counts):
+            if _count(linear) != count:
+                return f"{name} has other parameters or buffers than when it was packed"
+            why = original.why_not(linear)
+            if why != "":
+                return f"{name}: {why}"
+        place.before = _objects_of(place.linears)
     if torch.is_grad_enabled():
         name = next((each.name for each in seen if each.tensor is not None and each.tensor.requires_grad), "")
         if name != "":
@@ -338,9 +353,28 @@ class _Place:
         self.forwards = tuple(_forwards(linear) for linear in self.linears)
         self.seen = tuple(seen for linear in self.linears for seen in _Seen.all_of(linear))
         self.counts = tuple(_count(linear) for linear in self.linears)
+        self.before: list[Any] = []  # _objects_of the linears, when they were found to be as packed
+        self.watched = tuple((t, version, address) for _, _, _, t, version, address in self.seen if t is not None)
+        self.classes = tuple({(id(own), name): (own, name, value) for original in self.originals
+                              for own, name, value in original.classes}.values())
+        self.contents = any(isinstance(value, (list, dict, set)) for original in self.originals
+                            for _, value, _ in original.facts.facts)
+
+    def is_as_before(self) -> bool:
+        """A quick answer to what the calls before have asked one by one: the same objects, nothing written to them."""
+        now, before = _objects_of(self.linears), self.before
+        if self.contents or len(now) != len(before) or not all(map(operator.is_, now, before)):
+            return False
+        for tensor, version, address in self.watched:
+            if version < 0 or tensor._version != version or tensor.data_ptr() != address:
+                return False
+        for own, name, value in self.classes:
+            if own.get(name) is not value:
+                return False
+        return True
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("key", "told", "forwards", "seen", "counts")
+        own = ("key", "told", "forwards", "seen", "counts", "before", "watched", "classes", "contents")
         changed = self.changed or _first_changed(self.seen) or next(
             (name for name, linear, *was in zip(self.names, self.linears, self.forwards, self.counts)
              if [_forwards(linear), _count(linear)] != was), "")
@@ -371,14 +405,12 @@ class _Place:
             module, x.requires_grad and torch.is_grad_enabled(), False)
         if why != "":
             return why
-        for name, linear, forward, count in zip(self.names, self.linears, self.forwards, self.counts):
+        for name, linear, forward in zip(self.names, self.linears, self.forwards):
             if module._modules.get(name) is not linear:
                 return f"{name} was replaced"
             why = between.on_module(linear, *forward)
             if why != "":
                 return f"{name} {why}"
-            if _count(linear) != count:
-                return f"{name} has other parameters or buffers than when it was packed"
         why = _why_not_as_packed(self.changed, self)
         if why != "":
             return why

@@ -63,7 +63,7 @@ class Facts:
     Objects in them count as the same while they are the same object. torch.compile follows the questions."""
 
     def __init__(self, owner: Any) -> None:
-        self.facts = tuple((name, value, _content_of(value)) for name, value in vars(owner).items() if name not in _OWN)
+        self.facts = tuple((name, value, content_of(value)) for name, value in vars(owner).items() if name not in _OWN)
         self.asked = tuple(sorted(_asked_by(type(owner)) - vars(owner).keys() - _OWN))  # names that it has not itself
         self.absent = tuple(name for name in self.asked if not hasattr(owner, name))
         self.count = -1  # of the names that have been looked at
@@ -78,7 +78,7 @@ class Facts:
             found = own.get(name, _OWN)
             if found is not value and not _are_same(found, value, content):
                 return name
-            if content is not None and not _have_same(_content_of(found), content):
+            if content is not None and not have_same(content_of(found), content):
                 return name
         if _compiles():
             # A compiled graph is made anew where these answers change, but not where vars() has another name.
@@ -101,7 +101,7 @@ class Facts:
         return ""
 
 
-def _content_of(value: Any) -> Any:
+def content_of(value: Any) -> Any:
     if not isinstance(value, _CONTAINERS):
         return None
     if isinstance(value, functools.partial):
@@ -117,7 +117,7 @@ def _are_same(found: Any, value: Any, content: Any = None) -> bool:
     return content is not None or isinstance(value, _VALUES) and found == value
 
 
-def _have_same(found: Any, content: Any) -> bool:
+def have_same(found: Any, content: Any) -> bool:
     if isinstance(content, frozenset):
         return found == content
     return len(found) == len(content) and all(a is b or _are_same(a, b) for a, b in zip(found, content))
@@ -185,7 +185,7 @@ class Original:
         if act is not None and not isinstance(act, _FUNCTIONS) and hasattr(act, "__dict__"):
             self.act_facts = Facts(act)
         elif isinstance(act, functools.partial):
-            self.act_content = _content_of(act)
+            self.act_content = content_of(act)
         self._bind()
 
     act_content: Any = None  # of a partial
@@ -266,7 +266,7 @@ class Original:
             name = self.act_facts.first_changed(act, self.act_of_class)
             if name != "":
                 return f"{self.act}.{name} is another than when it was swapped"
-        if self.act_content is not None and not _have_same(_content_of(act), self.act_content):
+        if self.act_content is not None and not have_same(content_of(act), self.act_content):
             return f"{self.act} has changed"
         return ""
 
@@ -319,7 +319,7 @@ def tensor_of(owner: Any) -> str:
     if isinstance(owner, nn.Module):
         held = [*owner._parameters.items(), *owner._buffers.items(), *(each for each in held if each[0] not in _OWN)]
     for name, value in held:
-        content = _content_of(value) or ()
+        content = content_of(value) or ()
         if isinstance(value, Tensor) or any(isinstance(each, (Tensor, nn.Module)) for each in content):
             return name
     return ""

@@ -280,8 +280,10 @@ def _count(linear: nn.Module) -> tuple[int, int]:
     return len(linear._parameters), len(linear._buffers)
 
 
-def _objects_of(linears: tuple[nn.Module, ...]) -> list[Any]:
+def _objects_of(linears: tuple[nn.Module, ...], classes: tuple[Any, ...]) -> list[Any]:
     found: list[Any] = []
+    for members in classes:
+        found += members.values()
     for linear in linears:
         found.append(type(linear))
         found += linear.__dict__.values()
@@ -320,7 +322,7 @@ def _why_not_these(changed: str, place: _Place) -> str:
             why = original.why_not(linear)
             if why != "":
                 return f"{name}: {why}"
-        place.before = _objects_of(place.linears)
+        place.before = _objects_of(place.linears, place.classes)
     if torch.is_grad_enabled():
         name = next((each.name for each in seen if each.tensor is not None and each.tensor.requires_grad), "")
         if name != "":
@@ -355,21 +357,21 @@ class _Place:
         self.counts = tuple(_count(linear) for linear in self.linears)
         self.before: list[Any] = []  # _objects_of the linears, when they were found to be as packed
         self.watched = tuple((t, version, address) for _, _, _, t, version, address in self.seen if t is not None)
-        self.classes = tuple({(id(own), name): (own, name, value) for original in self.originals
-                              for own, name, value in original.classes}.values())
-        self.contents = any(isinstance(value, (list, dict, set)) for original in self.originals
-                            for _, value, _ in original.facts.facts)
+        kinds = {kind for linear in self.linears for kind in type(linear).__mro__} - {nn.Module, object}
+        self.classes = tuple(vars(kind) for kind in kinds)
+        self.contents = tuple((value, content) for original in self.originals
+                              for _, value, content in original.facts.facts if isinstance(value, (list, dict, set)))
 
     def is_as_before(self) -> bool:
         """A quick answer to what the calls before have asked one by one: the same objects, nothing written to them."""
-        now, before = _objects_of(self.linears), self.before
-        if self.contents or len(now) != len(before) or not all(map(operator.is_, now, before)):
+        now, before = _objects_of(self.linears, self.classes), self.before
+        if len(now) != len(before) or not all(map(operator.is_, now, before)):
             return False
+        for value, content in self.contents:
+            if not between.have_same(between.content_of(value), content):
+                return False
         for tensor, version, address in self.watched:
             if version < 0 or tensor._version != version or tensor.data_ptr() != address:
-                return False
-        for own, name, value in self.classes:
-            if own.get(name) is not value:
                 return False
         return True
 

@@ -738,19 +738,25 @@ class Replace(TorchCase):
         def inside_an_attribute_of_a_linear(mlp):
             mlp.up_proj.meant.mul_(2)
 
+        def inside_a_list_of_a_linear(mlp):
+            mlp.up_proj.block[0] = 2
+
         def late(mlp):
             mlp.late = torch.ones(())
 
         for change in (other_weights, hook, other_linear, weights_elsewhere, bias, other_activation, hook_of_activation,
                        fact, child, other_forward_of_class, other_forward_of_linears, attribute_of_a_linear,
-                       inside_an_attribute_of_a_linear, late):
+                       inside_an_attribute_of_a_linear, inside_a_list_of_a_linear, late):
             with self.subTest(change=change.__name__), torch.no_grad():
                 self.doCleanups()
                 mlp = Mlp(Gptq)
-                mlp.scale = 1.0
+                mlp.scale, mlp.up_proj.block = 1.0, [1, 1]
                 self.assertEqual(len(self.replaced(mlp)[0].swapped), 1)
-                change(mlp)
                 x = normal(3, D, dtype=torch.bfloat16)
+                for _ in range(2):
+                    with self.computes("forward"):
+                        mlp(x)
+                change(mlp)
                 with self.assertWarns(kiln.torch.FallbackWarning):
                     found = mlp(x)
                 for made in copies(mlp):

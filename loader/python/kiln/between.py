@@ -71,7 +71,7 @@ class Facts:
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "count": -1}
 
-    def first_changed(self, owner: Any, of_class: tuple[tuple[str, Any], ...]) -> str:
+    def first_changed(self, owner: Any, of_class: tuple[tuple[str, Any], ...], compiles: bool) -> str:
         """The name of what vars() no longer has, has anew or has otherwise. `of_class`: its class's _seen_through()."""
         own = owner.__dict__
         for name, value, content in self.facts:
@@ -80,7 +80,7 @@ class Facts:
                 return name
             if content is not None and not have_same(content_of(found), content):
                 return name
-        if _compiles():
+        if compiles:
             # A compiled graph is made anew where these answers change, but not where vars() has another name.
             for name in self.absent:
                 if hasattr(owner, name):
@@ -126,13 +126,14 @@ def have_same(found: Any, content: Any) -> bool:
 def _of_classes(kind: type) -> tuple[tuple[Mapping[str, Any], str, Any], ...]:
     """What the classes of an object have below nn.Module, whose forward and its helpers others may exchange."""
     return tuple((vars(each), name, value) for each in kind.__mro__ if each not in (nn.Module, object)
-                 for name, value in vars(each).items() if name == "__call__" or not name.startswith("__"))
+                 for name, value in vars(each).items()
+                 if name == "__call__" or not name.startswith("__") and name != "extra_repr")
 
 
 def _seen_through(classes: tuple[tuple[Mapping[str, Any], str, Any], ...]) -> tuple[tuple[str, Any], ...]:
     """What an attribute of the object itself would hide."""
     first = {name: value for _, name, value in reversed(classes)}
-    return tuple((name, value) for name, value in first.items() if name not in ("forward", "extra_repr", "__call__")
+    return tuple((name, value) for name, value in first.items() if name not in ("forward", "__call__")
                  and isinstance(value, (types.FunctionType, *_VALUES)))
 
 
@@ -198,7 +199,7 @@ class Original:
         self.act_forward = type(self.act_is).forward if isinstance(self.act_is, nn.Module) else None
         self.of_class, self.act_of_class = _seen_through(self.classes), _seen_through(self.act_classes)
         names = {*self.facts.asked, *(name for _, name, _ in self.classes)}
-        self.names = tuple(sorted(names - {"forward", "extra_repr"}))
+        self.names = tuple(sorted(names - {"forward"}))
 
     def __getstate__(self) -> dict[str, Any]:
         bound = ("classes", "act_classes", "of_class", "act_of_class", "act_forward", "kind", "names")
@@ -234,12 +235,12 @@ class Original:
         why = self._first_changed()
         if why != "":
             return why
-        kind = type(module)
-        if _compiles() or kind is not self.kind:  # a graph that reads self.kind would be made anew
+        kind, compiles = type(module), _compiles()
+        if compiles or kind is not self.kind:  # a graph that reads self.kind would be made anew
             name = "" if kind is self.own else _before(kind, self.own, self.names)
             if name != "":
                 return f"its class has another {name}"
-            if not _compiles():
+            if not compiles:
                 self.kind = kind
         if len(module._modules) != self.children:
             return "it has other children than when it was swapped"
@@ -249,13 +250,13 @@ class Original:
             if name != "":
                 return f"it has a tensor beside its linears, {name}"
         if self.act != "":
-            why = self.why_not_act(module._modules.get(self.act) or getattr(module, self.act, None))
+            why = self.why_not_act(module._modules.get(self.act) or getattr(module, self.act, None), compiles)
             if why != "":
                 return why
-        name = self.facts.first_changed(module, self.of_class)
+        name = self.facts.first_changed(module, self.of_class, compiles)
         return "" if name == "" else f"its {name} is another than when it was swapped"
 
-    def why_not_act(self, act: Any) -> str:
+    def why_not_act(self, act: Any, compiles: bool = False) -> str:
         if act is not self.act_is and not _are_same(act, self.act_is):
             return f"{self.act} was replaced"
         if self.act_forward is not None:
@@ -263,7 +264,7 @@ class Original:
             if why != "":
                 return f"{self.act} {why}"
         if self.act_facts is not None:
-            name = self.act_facts.first_changed(act, self.act_of_class)
+            name = self.act_facts.first_changed(act, self.act_of_class, compiles)
             if name != "":
                 return f"{self.act}.{name} is another than when it was swapped"
         if self.act_content is not None and not have_same(content_of(act), self.act_content):

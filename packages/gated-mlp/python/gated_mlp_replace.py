@@ -94,9 +94,13 @@ def _why_not_these(x: Tensor, tensors: tuple[Optional[Tensor], ...]) -> str:
         # The same words for x of all lengths: they are told once, and torch.compile has no number for a length.
         return (f"x is {str(x.dtype)[6:]} on {x.device}; expected rows of {gate.shape[1]}, {str(gate.dtype)[6:]} on "
                 f"{gate.device}")
-    if up.shape != gate.shape or down.shape != gate.shape[::-1] or any(
-            bias is not None and bias.shape != weight.shape[:1] for bias, weight in zip(tensors[3:], tensors)):
+    # Of as many elements, but another shape: PyTorch refuses it, too.
+    if not up.numel() == gate.numel() == down.numel():
         return "its weights have shapes that do not belong together"
+    for place in (3, 4, 5):
+        bias = tensors[place]
+        if bias is not None and bias.shape != tensors[place - 3].shape[:1]:
+            return "its biases have shapes that do not belong to its weights"
     if dtype is None:
         dtype = x.dtype
     else:

@@ -722,9 +722,9 @@ TEST_CASE("choices: what kiln tune would refuse is a build error, with the file'
       {R"({"within": {"bfloat16": -1}})",
        "ops[0].within.bfloat16: is no number from 0 to less than 1"},
   };
-  for (const auto& [changes, refusal] : table) {
-    CAPTURE(changes);
-    CHECK(with(changes) == "choices.json: " + refusal);
+  for (const auto& row : table) {
+    CAPTURE(row.first);
+    CHECK(with(row.first) == "choices.json: " + row.second);
   }
   CHECK(choices_refusal(json::array(), package) == "choices.json: ops: is empty");
   json other = good;

@@ -985,6 +985,15 @@ class AfterReplace(unittest.TestCase):
         for name, forward in forwards.items():
             with self.subTest(name):
                 self.compare_forward(type("Other", (Mlp,), {"forward": forward}))
+
+        def frozen(self, x):  # in training the gradients of x are the formula's, too
+            if not self.training:
+                return core(self, x)
+            up = nn.functional.linear(x, self.up_proj.weight.detach())
+            return self.down_proj(self.act_fn(self.gate_proj(x)) * up)
+
+        (swap,) = self.compare_forward(type("Frozen", (Mlp,), {"forward": frozen})).swapped
+        self.assertIn("in evaluation", swap.what)
         wide = type("Wide", (Mlp,), {"forward": lambda self, x: core(self, x).float()})
         self.assertEqual(self.compare_forward(wide, dtype=torch.bfloat16, shapes=()).swapped, ())
 

@@ -30,11 +30,11 @@ _PLAIN = (Tensor, nn.Parameter)
 _STRIDED = torch.strided
 
 
-def _false() -> bool:
-    return False
+def _nobody(*_: Any) -> Any:
+    return None
 
 
-_compiles = torch.compiler.is_compiling if hasattr(torch.library, "custom_op") else _false  # PyTorch 2.4
+_compiles = torch.compiler.is_compiling if hasattr(torch.library, "custom_op") else _nobody  # PyTorch 2.4
 
 
 # ---- modules ----
@@ -130,6 +130,15 @@ def _of_classes(kind: type) -> tuple[tuple[Mapping[str, Any], str, Any], ...]:
                  if name == "__call__" or not name.startswith("__") and name != "extra_repr")
 
 
+def _exchanged(classes: tuple[tuple[Mapping[str, Any], str, Any], ...]) -> str:
+    """The name of what a class no longer has as it was."""
+    for own, name, value in classes:
+        found = own.get(name)
+        if found is not value and not _are_same(found, value):
+            return name
+    return ""
+
+
 def _seen_through(classes: tuple[tuple[Mapping[str, Any], str, Any], ...]) -> tuple[tuple[str, Any], ...]:
     """What an attribute of the object itself would hide."""
     first = {name: value for _, name, value in reversed(classes)}
@@ -182,14 +191,10 @@ class Original:
         self.has_tensors = tensor_of(module) != ""  # the caller looks after them
         self.act = activation
         self.act_is = act = getattr(module, activation) if activation != "" else None
-        self.act_facts = None
-        if act is not None and not isinstance(act, _FUNCTIONS) and hasattr(act, "__dict__"):
-            self.act_facts = Facts(act)
-        elif isinstance(act, functools.partial):
-            self.act_content = content_of(act)
+        has_facts = act is not None and not isinstance(act, _FUNCTIONS) and hasattr(act, "__dict__")
+        self.act_facts = Facts(act) if has_facts else None
+        self.act_content = content_of(act) if isinstance(act, functools.partial) else None
         self._bind()
-
-    act_content: Any = None  # of a partial
 
     def _bind(self) -> None:
         """To the classes of this process."""
@@ -214,15 +219,11 @@ class Original:
         """Of what _bind() takes as it finds it."""
         if self.changed != "":
             return self.changed
-        for own, name, value in self.classes:
-            found = own.get(name)
-            if found is not value and not _are_same(found, value):
-                return f"the {name} of its class was replaced"
-        for own, name, value in self.act_classes:
-            found = own.get(name)
-            if found is not value and not _are_same(found, value):
-                return f"the {name} of the class of {self.act} was replaced"
-        return ""
+        name = _exchanged(self.classes)
+        if name != "":
+            return f"the {name} of its class was replaced"
+        name = _exchanged(self.act_classes)
+        return "" if name == "" else f"the {name} of the class of {self.act} was replaced"
 
     def act_learns(self) -> bool:
         """Whether the activation has tensors or children: what it computes today is not what it computes."""
@@ -384,10 +385,6 @@ def in_gradient(gradient: Tensor) -> str:
 
 
 # ---- who follows the operators ----
-
-
-def _nobody(*_: Any) -> Any:
-    return None
 
 
 _is_batched = getattr(getattr(torch._C, "_functorch", None), "is_legacy_batchedtensor", _nobody)

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <utility>
 
+#include "base/ascii.hpp"
 #include "base/join.hpp"
 #include "build-matrix/base/files.hpp"
 #include "build-matrix/base/process.hpp"
@@ -43,12 +44,6 @@ std::string_view behind(std::string_view line, std::string_view key, std::string
 }
 
 constexpr std::string_view kBlanks = " \t\r\n";
-
-std::string_view trimmed(std::string_view text) {
-  while (text.starts_with(' ') || text.starts_with('\t')) text.remove_prefix(1);
-  while (text.ends_with(' ') || text.ends_with('\r')) text.remove_suffix(1);
-  return text;
-}
 
 /// "ELF file    1: name.1.sm_90a.cubin" -> sm_90a
 std::optional<DeviceCode> listed_cubin(std::string_view line) {

@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/ascii.hpp"
 #include "base/join.hpp"
 #include "base/posix.hpp"
 #include "base/quote.hpp"
@@ -111,12 +112,6 @@ TimedOp timed_op(const kiln_package& table, const OfferedOp& offered, Device dev
                                        join(known));
   }
   return timed;
-}
-
-std::string_view trimmed(std::string_view line) {
-  constexpr const char* kBlank = " \t\r";
-  line.remove_prefix(std::min(line.find_first_not_of(kBlank), line.size()));
-  return line.substr(0, line.find_last_not_of(kBlank) + 1);
 }
 
 std::vector<Shape> shapes_asked(const TuneRequest& asked, const TimedOp& timed) {

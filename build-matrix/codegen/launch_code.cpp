@@ -32,13 +32,19 @@ class OpWriter {
   void write() {
     out_ << "namespace {\n";
     write_workspace();
-    std::string calls;
+    std::vector<std::string> names;
     for (std::size_t l = 0; l < section_.launches.size(); ++l) {
       if (section_.launches[l].op != op_.name) continue;
-      const std::string name = "launch_" + std::to_string(l);
-      write_launch(section_.launches[l], plan_.instances[l], name);
-      calls += "  if (const int32_t status = " + name + "(call, device, error)) return status;\n";
+      names.push_back("launch_" + std::to_string(l));
+      write_launch(section_.launches[l], plan_.instances[l], names.back());
     }
+    std::string calls;
+    const auto add = [&](const std::string& name, const char* step) {
+      calls += "  if (const int32_t status = " + name + "(call, device, sdk::Step::" + step +
+               ", error)) return status;\n";
+    };
+    for (std::size_t i = 1; i < names.size(); ++i) add(names[i], "kAsk");
+    for (const std::string& name : names) add(name, "kLaunch");
     out_ << "\n}  // namespace\n\nsize_t " << op_.name << "_workspace_bytes(" << arguments_of(op_)
          << ") {\n  return workspace_of(call).bytes;\n}\n\nint32_t " << op_.name << "("
          << arguments_of(op_) << ", kiln_error* error) {\n"
@@ -85,8 +91,10 @@ class OpWriter {
 
   void write_launch(const Launch& launch, const std::vector<InstanceForms>& forms,
                     const std::string& name) {
-    out_ << "\nint32_t " << name << "([[maybe_unused]] " << arguments_of(op_)
-         << ",\n    [[maybe_unused]] const sdk::OnDevice& device, kiln_error* error) {\n";
+    out_
+        << "\nint32_t " << name << "([[maybe_unused]] " << arguments_of(op_)
+        << ",\n    [[maybe_unused]] const sdk::OnDevice& device, [[maybe_unused]] sdk::Step step,\n"
+           "    kiln_error* error) {\n";
     if (!launch.when.empty()) {
       out_ << "  if (!" << translated(launch.when, ExpressionType::kCondition, nullptr)
            << ") return KILN_OK;\n";
@@ -170,7 +178,7 @@ class OpWriter {
       out_ << "    kernel.pointer(nullptr);  // scratch memory, of which it needs none\n";
     }
     out_ << "    const int form = kForms[kernel.form()];\n"
-            "    return kernel.launch(device, form, kThreads[form]";
+            "    return kernel.launch(step, device, form, kThreads[form]";
     for (std::size_t i = 0; i < 3; ++i) {
       out_ << ", "
            << (i < launch.grid.size()

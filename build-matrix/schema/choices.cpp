@@ -43,29 +43,13 @@ void check_told_apart(const OfferedOp& offered, const AttributeSchema& attribute
        quote(words[0]) + " does: no \"when\" and no constant of a launch names either");
 }
 
-/// Where a kernel refuses a call, the loader has the package's own choice compute it
-/// (call/tuned_ops.hpp): wrong, where an earlier launch has written over an input.
-void check_computed_again(const AttributeSchema& attribute, const OpSchema& op) {
-  for (const TensorSchema& tensor : op.tensors) {
-    if (!tensor.output || (tensor.in_place && tensor.in_place->empty())) continue;
-    fail("a launch after the first names " + attribute.name +
-         ": where it refuses a call, the first has run, and " + tensor.name +
-         " may stand where an input did. Let \"in_place\" of " + tensor.name +
-         " be empty, or choose in the first launch");
-  }
-}
-
 void check_launches(const OfferedOp& offered, const OpSchema& op, const Package& package) {
   const auto attribute =
       std::ranges::find(op.attributes, offered.attribute, &AttributeSchema::name);
   std::set<std::string> told;
-  bool is_first = true;
   for (const Launch& launch : package.cuda.launch.launches) {
     if (launch.op != op.name) continue;
-    const AttributeUse use = use_of(launch, op, *attribute);
-    if (use.named && !is_first) check_computed_again(*attribute, op);
-    told.insert(use.words.begin(), use.words.end());
-    is_first = false;
+    told.merge(words_told(launch, op, *attribute));
   }
   check_told_apart(offered, *attribute, told);
 }

@@ -12,8 +12,7 @@ namespace kiln::build {
 struct Package;
 
 /// `file` names the text in errors. Throws kBuild: it is no choices.json, names what the package
-/// does not have (documents/choices.hpp), or launches run one kernel for two words, or cannot run a
-/// call again that they refused.
+/// does not have (documents/choices.hpp), or launches run one kernel for two words.
 void check_choices(std::string_view text, const Package& package, const std::string& file);
 
 }  // namespace kiln::build

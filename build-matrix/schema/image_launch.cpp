@@ -115,20 +115,21 @@ std::string argument_code(const KernelArgument& argument, const OpSchema& op) {
 
 void write_image_launch(std::ostream& out, const OpSchema& op, const ImageLaunch& launch,
                         std::size_t number) {
-  out << "  if (" << condition_of(launch, op) << ") {\n    sdk::KernelCall kernel(\"" << op.name
+  out << "    if (" << condition_of(launch, op) << ") {\n      sdk::KernelCall kernel(\"" << op.name
       << "\", \"" << launch.kernel << "\");\n";
   for (const KernelArgument& argument : launch.arguments) {
-    out << "    " << argument_code(argument, op) << "\n";
+    out << "      " << argument_code(argument, op) << "\n";
   }
-  out << "    const int32_t status = kernel.launch(device, " << number << ", " << launch.threads;
+  out << "      const int32_t status = kernel.launch(step, device, " << number << ", "
+      << launch.threads;
   for (std::size_t i = 0; i < 3; ++i) {
     out << ", "
         << (i < launch.grid.size() ? image_expression(launch.grid[i], ExpressionType::kInteger, op)
                                    : "1");
   }
   out << ", call.stream, error);\n"
-         "    if (status != KILN_OK) return status;\n"
-         "    launched = true;\n  }\n";
+         "      if (status != KILN_OK) return status;\n"
+         "      found = true;\n    }\n";
 }
 
 }  // namespace
@@ -182,14 +183,16 @@ void write_image_op(std::ostream& out, const OpSchema& op,
       << "int32_t " << op.name << "(const " << type << "& call, kiln_error* error) {\n"
       << "  sdk::OnDevice device;\n"
          "  if (const int32_t status = device.enter(call.device, error)) return status;\n"
-         "  bool launched = false;\n";
+         "  bool found = false;\n"
+         "  constexpr sdk::Step kSteps[] = {sdk::Step::kAsk, sdk::Step::kLaunch};\n"
+         "  for (const sdk::Step step : kSteps) {\n";
   const std::vector<std::size_t> order = kernel_order(launches);
   for (std::size_t i = 0; i < launches.size(); ++i) {
     if (launches[i].op != op.name) continue;
     const auto place = std::ranges::find(order, i) - order.begin();
     write_image_launch(out, op, launches[i], static_cast<std::size_t>(place));
   }
-  out << "  if (launched) return KILN_OK;\n"
+  out << "  }\n  if (found) return KILN_OK;\n"
          "  return sdk::fail(error, KILN_UNSUPPORTED, \""
       << op.name << ": none of the kernels is for these dtypes, extents and attributes\");\n}\n";
 }

@@ -528,10 +528,9 @@ void check_used(const JsonView& value, const OpSchema& op, const OpUses& uses) {
   }
 }
 
-AttributeUse use_of(const Launch& launch, const OpSchema& op, const AttributeSchema& attribute) {
-  OpUses uses;
-  add_uses(launch, uses);
-  AttributeUse use{.named = is_named(uses, attribute.name), .words = {}};
+std::set<std::string> words_told(const Launch& launch, const OpSchema& op,
+                                 const AttributeSchema& attribute) {
+  std::set<std::string> told;
   const auto add_words = [&](const std::string& condition, const LaunchInstance* instance) {
     const ExpressionNames known = expression_names(op, instance);
     const auto compared = known.words.find(attribute.name);
@@ -539,7 +538,7 @@ AttributeUse use_of(const Launch& launch, const OpSchema& op, const AttributeSch
     // As C++ it has each word with its attribute, however package.json spells the comparison.
     const std::string code = translate(condition, ExpressionType::kCondition, known).text;
     for (const std::string& word : attribute.values) {
-      if (names(code, compared->second.type + "::" + enumerator(word))) use.words.insert(word);
+      if (names(code, compared->second.type + "::" + enumerator(word))) told.insert(word);
     }
   };
   add_words(launch.when, nullptr);
@@ -549,11 +548,11 @@ AttributeUse use_of(const Launch& launch, const OpSchema& op, const AttributeSch
     for (const auto& [parameter, constant] : instance.constants) {
       // Compiled anew for each.
       if (constant.kind == KernelConstant::Kind::kAttribute && constant.text == attribute.name) {
-        use.words.insert(attribute.values.begin(), attribute.values.end());
+        told.insert(attribute.values.begin(), attribute.values.end());
       }
     }
   }
-  return use;
+  return told;
 }
 
 const OpSchema& read_op(const JsonView& value, const std::vector<OpSchema>& ops) {

@@ -125,12 +125,9 @@ struct OpUses {
 /// given to one, or a condition asks whether it is there. Throws what JsonView throws.
 void check_used(const JsonView& value, const OpSchema& op, const OpUses& uses);
 
-/// What a launch has of an attribute.
-struct AttributeUse {
-  bool named = false;           ///< by anything
-  std::set<std::string> words;  ///< of its values, those that it tells from the others
-};
-AttributeUse use_of(const Launch& launch, const OpSchema& op, const AttributeSchema& attribute);
+/// Of an attribute's values, those that a launch tells from the others.
+std::set<std::string> words_told(const Launch& launch, const OpSchema& op,
+                                 const AttributeSchema& attribute);
 
 /// Of the member "cuda" of package.json. `package` is its name. Throws what JsonView throws.
 LaunchSection parse_launches(const JsonView& cuda, const std::vector<OpSchema>& ops,

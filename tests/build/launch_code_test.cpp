@@ -194,7 +194,14 @@ TEST_CASE("launch code: an op of two kernels, with a part of the workspace betwe
         std::vector<std::uint64_t>{0x1000, 0x8000, 2147483648, 8, 0, 0});
 }
 
+TEST_CASE("launch code: what the second kernel refuses is refused before the first one runs") {
+  package::TotalArguments call = total_call(300);
+  call.steps = 1000001;
+  CHECK(refused(package::total, call) == "row-softmax@1 total: steps is at most 1000000");
+}
+
 TEST_CASE("launch code: a descriptor, for GPUs with a copy engine and for others") {
+  using kiln::sdk::Step;
   const kiln::sdk::Matrix matrix =
       kiln::sdk::matrix_of(tensor(0x10000, DType::kBFloat16, 100, 768, 1024));
   kiln::sdk::OnDevice device;
@@ -205,7 +212,7 @@ TEST_CASE("launch code: a descriptor, for GPUs with a copy engine and for others
   kiln::sdk::DescribedCall mapped("forward", "product");
   mapped.map("x_ptr", matrix, 512, 128);
   mapped.pointer(reinterpret_cast<void*>(0x77));
-  REQUIRE(mapped.launch(device, 0, 32, 1, 1, 1, nullptr, &error) == KILN_OK);
+  REQUIRE(mapped.launch(Step::kLaunch, device, 0, 32, 1, 1, 1, nullptr, &error) == KILN_OK);
   const fake_encode& encode = driver().encode;
   CHECK(encode.address == matrix.data);
   CHECK(encode.type == 9);  // CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
@@ -225,7 +232,7 @@ TEST_CASE("launch code: a descriptor, for GPUs with a copy engine and for others
   kiln::sdk::DescribedCall computed("forward", "product");
   computed.described("x_ptr", matrix);
   computed.pointer(reinterpret_cast<void*>(0x77));
-  REQUIRE(computed.launch(device, 0, 32, 1, 1, 1, nullptr, &error) == KILN_OK);
+  REQUIRE(computed.launch(Step::kLaunch, device, 0, 32, 1, 1, 1, nullptr, &error) == KILN_OK);
   CHECK(values(0, 12) ==
         std::vector<std::uint64_t>{0x10000, 100, 768, 1024, 1, 0, 0, 100, 768, 1024, 1, 0x77});
 }
@@ -259,6 +266,7 @@ TEST_CASE("launch code: a matrix of which no descriptor can be made is refused f
   using kiln::sdk::DescribedCall;
   using kiln::sdk::Matrix;
   using kiln::sdk::matrix_of;
+  using kiln::sdk::Step;
   struct Refused {
     Matrix matrix;
     const char* found;
@@ -286,12 +294,16 @@ TEST_CASE("launch code: a matrix of which no descriptor can be made is refused f
         call.described("x_ptr", refused.matrix);
       }
       driver().calls[FAKE_LAUNCH] = 0;
-      CHECK(call.launch(device, 0, 32, 0, 1, 1, nullptr, &error) == KILN_OK);  // nothing to do
-      CHECK(call.launch(device, 0, 32, 1, 1, 1, nullptr, &error) == KILN_UNSUPPORTED);
-      CHECK(std::string(error.text) ==
-            std::string("row-softmax@1 forward: x_ptr of kernel product is ") + refused.found +
-                "; a descriptor needs elements, no more than the tensor has, and an address and "
-                "rows that are multiples of 16 bytes");
+      for (const Step step : {Step::kAsk, Step::kLaunch}) {
+        error = {};
+        // nothing to do
+        CHECK(call.launch(step, device, 0, 32, 0, 1, 1, nullptr, &error) == KILN_OK);
+        CHECK(call.launch(step, device, 0, 32, 1, 1, 1, nullptr, &error) == KILN_UNSUPPORTED);
+        CHECK(std::string(error.text) ==
+              std::string("row-softmax@1 forward: x_ptr of kernel product is ") + refused.found +
+                  "; a descriptor needs elements, no more than the tensor has, and an address and "
+                  "rows that are multiples of 16 bytes");
+      }
       CHECK(driver().calls[FAKE_LAUNCH] == 0);
     }
   }

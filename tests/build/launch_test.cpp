@@ -498,24 +498,3 @@ TEST_CASE("choices: each word runs another kernel") {
         R"(choices.json: parts of forward have "odd", which runs what "new" does: no "when" )"
         R"(and no constant of a launch names either)");
 }
-
-TEST_CASE("choices: a call that is refused half-way can be computed again") {
-  json document = json::parse(kGood);
-  json& launches = document["cuda"]["launches"];
-  launches.push_back(launches[0]);
-  json& y = document["ops"][0]["tensors"][2];
-  const std::string refused =
-      "choices.json: a launch after the first names mode: where it refuses a call, the first has "
-      "run, and y may stand where an input did. Let \"in_place\" of y be empty, or choose in the "
-      "first launch";
-  CHECK(choices_refusal(document, "mode", {"fast"}) == refused);
-  y["in_place"] = {"x"};
-  CHECK(choices_refusal(document, "mode", {"fast"}) == refused);
-  y["in_place"] = json::array();
-  CHECK(choices_refusal(document, "mode", {"fast"}) == "");
-  // A later launch that does not name it refuses what it would refuse of the package's own choice.
-  y["in_place"] = {"x"};
-  launches[1]["instances"] = {{{"name", "all"}}};
-  launches[1]["constants"]["BLOCK"] = 512;
-  CHECK(choices_refusal(document, "mode", {"fast"}) == "");
-}

@@ -110,6 +110,10 @@ inline bool describable(const Tensor& tensor) {
   return describable(matrix_of(tensor));
 }
 
+// An op asks all of its launches before it launches the first: what a later one refuses is refused
+// while nothing has been written.
+enum class Step { kAsk, kLaunch };
+
 // One kernel's arguments, in its order, and which of its forms is launched. What does not fit is
 // kept until launch().
 class KernelCall {
@@ -144,8 +148,8 @@ class KernelCall {
   void choose(int place, int count) { form_ = form_ * count + place; }
   int form() const { return form_; }
 
-  int32_t launch(const OnDevice& device, int kernel, uint32_t threads, int64_t x, int64_t y,
-                 int64_t z, void* stream, kiln_error* error) {
+  int32_t launch(Step step, const OnDevice& device, int kernel, uint32_t threads, int64_t x,
+                 int64_t y, int64_t z, void* stream, kiln_error* error) {
     if (x <= 0 || y <= 0 || z <= 0) return KILN_OK;
     if (wrong_ != nullptr) {
       return fail(error, KILN_UNSUPPORTED, "%s: %s of kernel %s is %lld, which is no int32", op_,
@@ -158,6 +162,7 @@ class KernelCall {
                   op_, kernel_, static_cast<long long>(x), static_cast<long long>(y),
                   static_cast<long long>(z));
     }
+    if (step == Step::kAsk && device.has(kernel)) return KILN_OK;
     const Grid grid = {static_cast<uint32_t>(x), static_cast<uint32_t>(y),
                        static_cast<uint32_t>(z)};
     return device.launch(kernel, grid, threads, stream, arguments_, error);
@@ -222,15 +227,16 @@ class DescribedCall : public KernelCall {
     keep({name, matrix, kNoMap, kNoMap});
   }
 
-  int32_t launch(const OnDevice& device, int kernel, uint32_t threads, int64_t x, int64_t y,
-                 int64_t z, void* stream, kiln_error* error) {
+  int32_t launch(Step step, const OnDevice& device, int kernel, uint32_t threads, int64_t x,
+                 int64_t y, int64_t z, void* stream, kiln_error* error) {
     if (x <= 0 || y <= 0 || z <= 0) return KILN_OK;
     for (int i = 0; i < described_count_; ++i) {
-      void* const map = described_[i].rows != kNoMap ? maps_[i].bytes : nullptr;
+      const bool maps = step == Step::kLaunch && described_[i].rows != kNoMap;
+      void* const map = maps ? maps_[i].bytes : nullptr;
       const int32_t status = describe(described_[i], op_, kernel_, map, error);
       if (status != KILN_OK) return status;
     }
-    return KernelCall::launch(device, kernel, threads, x, y, z, stream, error);
+    return KernelCall::launch(step, device, kernel, threads, x, y, z, stream, error);
   }
 
  private:

@@ -10,13 +10,23 @@ import triton.language as tl
 
 
 @triton.jit
+def add_two(a, b, c, d):
+    return a + c, b + d
+
+
+@triton.jit
+def add_three(a, b, c, d, e, f):
+    return a + d, b + e, c + f
+
+
+@triton.jit
 def centred(h, mask, n):
     """h less its mean, and the mean of its squares. What rounding left of the mean is taken off, too, so that nothing
     cancels where a row is far from 0."""
     apart = tl.where(mask, h - (tl.sum(h, axis=1) / n)[:, None], 0.0)
-    rest = tl.sum(apart, axis=1) / n
-    apart = tl.where(mask, apart - rest[:, None], 0.0)
-    return apart, tl.sum(apart * apart, axis=1) / n
+    rest, squares = tl.reduce((apart, apart * apart), 1, add_two)
+    rest /= n
+    return apart - rest[:, None], squares / n - rest * rest
 
 
 @triton.jit
@@ -43,26 +53,31 @@ def forward(x_ptr, residual_ptr, weight_ptr, bias_ptr, y_ptr, h_ptr, x_stride, r
 
 @triton.jit
 def backward(grad_y_ptr, h_ptr, weight_ptr, more_ptr, grad_h_ptr, weight_sums_ptr, bias_sums_ptr, grad_y_stride,
-             h_stride, more_stride, grad_h_stride, m, n, part, eps, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """Of a part of the rows; with sums, those of the part's rows, too."""
+             h_stride, more_stride, grad_h_stride, m, n, part, eps, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+             STAGES: tl.constexpr):
+    """Of a part of the rows; with sums, those of the part's rows, too. Sums that need not wait for each other are one
+    reduction: each ends with a barrier."""
     columns = tl.arange(0, BLOCK)
     inside = columns < n
     weight = tl.load(weight_ptr + columns, mask=inside, other=0.0).to(tl.float32)[None, :]
     weight_sums = tl.zeros([BLOCK], tl.float32)
     bias_sums = tl.zeros([BLOCK], tl.float32)
     begin = tl.program_id(0) * part
-    for first in tl.range(begin, tl.minimum(begin + part, m), ROWS, num_stages=2):
+    for first in tl.range(begin, tl.minimum(begin + part, m), ROWS, num_stages=STAGES):
         places = first + tl.arange(0, ROWS)[:, None]
         rows = places.to(tl.int64)
         mask = (places < tl.minimum(begin + part, m)) & inside[None, :]
         h = tl.load(h_ptr + rows * h_stride + columns[None, :], mask=mask, other=0.0).to(tl.float32)
         grad_y = tl.load(grad_y_ptr + rows * grad_y_stride + columns[None, :], mask=mask, other=0.0).to(tl.float32)
-        apart, variance = centred(h, mask, n)
-        scale = tl.rsqrt(variance + eps)[:, None]
-        normal = apart * scale
         grad = grad_y * weight
-        along = (tl.sum(grad * normal, axis=1) / n)[:, None]
-        grad_h = scale * (grad - (tl.sum(grad, axis=1) / n)[:, None] - normal * along)
+        h_sum, grad_sum = tl.reduce((h, grad), 1, add_two)
+        apart = tl.where(mask, h - (h_sum / n)[:, None], 0.0)  # as centred()
+        rest, squares, along = tl.reduce((apart, apart * apart, grad * apart), 1, add_three)
+        rest /= n
+        scale = tl.rsqrt(squares / n - rest * rest + eps)
+        normal = (apart - rest[:, None]) * scale[:, None]
+        along = (along - rest * grad_sum) / n * scale
+        grad_h = scale[:, None] * (grad - (grad_sum / n)[:, None] - normal * along[:, None])
         if more_ptr is not None:
             grad_h += tl.load(more_ptr + rows * more_stride + columns[None, :], mask=mask, other=0.0).to(tl.float32)
         tl.store(grad_h_ptr + rows * grad_h_stride + columns[None, :], grad_h, mask=mask)

@@ -248,6 +248,13 @@ int main(int argc, char** argv) {
               }
             }
           }
+          // Several rows in turn, and each width that kernels are compiled for.
+          for (const std::int64_t columns : {1000, 2000, 3000, 5000, 9000}) {
+            if (light) continue;
+            for (const bool in_place : {false, true}) {
+              Layer(check, {dtype, 600, columns, true, in_place, false}).run();
+            }
+          }
           // Rows that no tile ends with.
           for (const std::int64_t rows : {1, 3, 77}) {
             Layer(check, {dtype, rows, 256, true, false, false, true}).run();

@@ -16,6 +16,7 @@
 #include "host/gemm.hpp"
 #include "host/gradients.hpp"
 #include "host/ops.hpp"
+#include "host/padded.hpp"
 
 namespace kiln::package {
 namespace {
@@ -257,6 +258,7 @@ class Backward {
 }  // namespace
 
 size_t mlp_backward_workspace_bytes(const MlpBackwardCall& call) {
+  if (needs_padding(call.M, call.D, call.H)) return padded_workspace_bytes(call);
   return plan_of(call).workspace_bytes;
 }
 
@@ -273,6 +275,7 @@ int32_t mlp_backward(const MlpBackwardCall& call, kiln_error* error) {
   }
   sdk::OnDevice gpu;
   if (const int32_t status = gpu.enter(call.device, error); status != KILN_OK) return status;
+  if (needs_padding(call.M, call.D, call.H) && !pins.any()) return run_padded(gpu, call, error);
   const BackwardPlan plan = plan_of(call);
   if (plan.as_it_lies) return launch_gradients(gpu, call, plan, pins, error);
   if (pins.any()) {

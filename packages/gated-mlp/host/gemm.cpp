@@ -48,6 +48,7 @@ constexpr sdk::KernelSpec kKernelTable[] = {
     KILN_BACKWARD("backward_transpose")             //
     KILN_BACKWARD("backward_gated_bf16") KILN_BACKWARD("backward_gated_f16")
         KILN_BACKWARD("backward_row_sums_bf16") KILN_BACKWARD("backward_row_sums_f16")  //
+    {"smxx_padded", "padded_copies", 0},                                                //
     KILN_SWAPPED_KERNELS(KILN_GATED_BF16) KILN_GATED_TILES(KILN_GATED_BF16)             //
     KILN_SWAPPED_KERNELS(KILN_GATED_F16) KILN_GATED_TILES(KILN_GATED_F16)               //
     KILN_SWAPPED_KERNELS(KILN_PLAIN_BF16) KILN_PLAIN_TILES(KILN_PLAIN_BF16)             //

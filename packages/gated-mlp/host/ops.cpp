@@ -5,6 +5,7 @@
 #include "host/cublaslt.hpp"
 #include "host/cublaslt_plan.h"
 #include "host/gemm.hpp"
+#include "host/padded.hpp"
 
 namespace kiln::package {
 namespace {
@@ -145,6 +146,7 @@ GemmCall gated_of(const MlpCall& call) {
 }  // namespace
 
 size_t mlp_workspace_bytes(const MlpCall& call) {
+  if (needs_padding(call.M, call.D, call.H)) return padded_workspace_bytes(call);
   // Addresses are not known yet: with others than aligned ones less of it is used.
   return plan_by_cublaslt(call, true).workspace_bytes;
 }
@@ -167,6 +169,7 @@ int32_t mlp(const MlpCall& call, kiln_error* error) {
   if (call.M == 0 || (call.D == 0 && !keeps)) return KILN_OK;
   sdk::OnDevice gpu;
   if (const int32_t status = gpu.enter(call.device, error); status != KILN_OK) return status;
+  if (needs_padding(call.M, call.D, call.H) && !pins.any()) return run_padded(gpu, call, error);
   if (needs_cublaslt() && !pins.any()) {
     const CublasltPlan plan = plan_by_cublaslt(call, is_aligned_for_cublaslt(call));
     if (plan.refused == nullptr) return forward_by_cublaslt(gpu, call, plan, error);

@@ -64,10 +64,10 @@ inline constexpr TileFacts kTiles[kTileKinds] = {
 
 // Kernel numbers: 32 GEMMs (gated bf16, gated f16, plain bf16, plain f16; eight tiles each), then
 // 15 elementwise kernels (of f32, bf16 and f16: the wide forward, then forward and backward, narrow
-// and single), then the 5 of smxx_backward.cu in its order.
+// and single), then the 5 of smxx_backward.cu in its order and the one of smxx_padded.cu.
 inline constexpr int kGemmKernels = 4 * kTileKinds;
 inline constexpr int kPointwiseKernels = 15;
-inline constexpr int kKernels = kGemmKernels + kPointwiseKernels + 5;
+inline constexpr int kKernels = kGemmKernels + kPointwiseKernels + 6;
 
 // What a thread takes of each tensor: 16 bytes (forward only), 8 bytes, one element.
 enum class Width : int32_t { kWide, kNarrow, kSingle };
@@ -93,6 +93,8 @@ constexpr int gated_backward_kernel(Element element) {
 constexpr int row_sums_kernel(Element element) {
   return kTransposeKernel + (element == Element::kFloat16 ? 4 : 3);
 }
+
+inline constexpr int kPaddedKernel = kKernels - 1;
 
 struct GpuFacts {
   int multiprocessors = 0;

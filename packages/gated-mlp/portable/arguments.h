@@ -117,4 +117,26 @@ struct RowSumsArguments {
   int adds;  // to sums of float32
 };
 
+// Of compact matrices. A grid has a warp for each kPaddedColumns of a row that is written, those of
+// a row side by side, one matrix after the other.
+constexpr unsigned kPaddedThreads = 256;
+constexpr long long kPaddedColumns = 1024;
+constexpr int kMostPadded = 16;
+
+struct PaddedCopy {
+  const void* from;
+  void* to;
+  long long from_rows;
+  long long from_columns;
+  long long to_rows;
+  long long to_columns;
+  long long first_part;
+  int paired_loads;   // from_columns is even, and `from` is 4-byte aligned
+  int paired_stores;  // to_columns is even, and `to` is 4-byte aligned
+};
+struct PaddedArguments {
+  PaddedCopy copies[kMostPadded];
+  int count;
+};
+
 }  // namespace gated_mlp

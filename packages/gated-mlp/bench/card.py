@@ -214,7 +214,8 @@ ROWS = {"1 to 64": (1, 64), "65 to 256": (65, 256), "257 to 1024": (257, 1024), 
 
 def drawn_table(results):
     """Of the shapes that forwards.py drew: of each GPU and regime the newest library's, its seeds together, by rows."""
-    drawn = [result for result in results if "gated" not in result["shapes"][0]]
+    drawn = [result for result in results
+             if "gated" not in result["shapes"][0] and result.get("widths", "others") == "others"]
     newest = max(drawn, key=lambda result: result["date"], default=None)
     for gpu, burst in sorted({drawn_where(result) for result in drawn}, key=lambda where: (where[0], not where[1])):
         there = [result for result in drawn if drawn_where(result) == (gpu, burst)]
@@ -238,12 +239,12 @@ def drawn_table_of(drawn, earlier):
                 f"{min(best):.3f}", str(sum(ratio < 1 for ratio in best))]
 
     newest = max(drawn, key=lambda result: result["date"])
-    seeds = ", ".join(str(seed) for seed in sorted(result["seed"] for result in drawn))
+    seeds = sorted({result["seed"] for result in drawn})
     rows = {name: (least, most) for name, (least, most) in ROWS.items() if any(least <= m <= most for m, *_ in shapes)}
     yield from ["", f"{newest['gpu']}, driver {newest['driver']}, variant `{newest['variant']}`, PyTorch {newest['torch']}, "
                 f"{newest['date']}, commit {newest['commit'].split()[0][:8]}{', an earlier library' * earlier}; "
                 "widths of published models that no kernel was chosen for, rows drawn by the seed"
-                f"{'s' * (len(drawn) > 1)} {seeds}, {'bursts' if drawn_where(newest)[1] else 'sustained'}. best: the best of "
+                f"{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}, {'bursts' if drawn_where(newest)[1] else 'sustained'}. best: the best of "
                 f"{', '.join(rivals)}; its time over Kiln's. fused is cuBLAS's products beside Kiln's own gate:", "",
                 *table(["rows", "shapes", "eager / kiln", "best / kiln", "worst", "below 1"],
                        [row(name, *bounds) for name, bounds in rows.items()])]

@@ -467,8 +467,8 @@ def begin(description, kind, add_options=lambda parser: None, rivals=(), device=
     return arguments, library, provenance(arguments, kind, device) | more | {"shapes": []}
 
 
-def burst_text(rounds, regime=REGIMES["burst"]):
-    return f"graph replays, round robin, burst: {regime_text(regime)}; {rounds} rounds"
+def regime_line(name, regime, rounds):
+    return f"graph replays, round robin, {name}: {regime_text(regime)}; {rounds}"
 
 
 def write_result(result, path):
@@ -522,7 +522,7 @@ def main():
     if arguments.close:
         rounds += f", {arguments.close} more of whoever takes at most {CLOSE} times our time"
     result = provenance(arguments, "eager") | {
-        "regime": f"graph replays, round robin, {arguments.regime}: {regime_text(regime)}; {rounds}",
+        "regime": regime_line(arguments.regime, regime, rounds),
         "shapes": []}
     if arguments.share and not arguments.out:
         arguments.out = "-".join([*re.findall("[a-z0-9]+", result["gpu"].lower()), "shared.json"])

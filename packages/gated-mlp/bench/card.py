@@ -175,6 +175,11 @@ def training_tables(results):
                     "TFLOP/s count nine products:", "",
                     *table(["step of M, D, H", "kiln", "kiln, recompute", *rivals, "best rival / kiln", "TFLOP/s",
                             "worst error, kiln"], rows), "", *best_rival_lines(shapes, rivals), *failure_lines(shapes)]
+        if "kiln_peak_mib" in shapes[0]:
+            names = ["kiln", "kiln_recompute", *rivals]
+            yield from ["", "The most memory of a step beside its inputs, MiB:", "",
+                        *table(["M, D, H", *names], ([shape_of(s), *(f"{s[f'{name}_peak_mib']:.0f}" if f"{name}_us" in s
+                                                                     else "failed" for name in names)] for s in shapes))]
 
 
 def residual_tables(results):

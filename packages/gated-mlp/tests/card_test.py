@@ -55,6 +55,9 @@ def a_training_step_is_compared_with_what_keeps_and_what_computes_again():
     lines = [*card.training_tables([RUN | {"shapes": [shape]}])]
     assert "| 1, 8, 16 | 20.0 | 30.0 | 15.0 | 0.75, eager | 12 | 2.00e-03 |" in lines, lines
     assert "Below 1: 1, 8, 16 (0.750, eager)." in lines, lines
+    memory = shape | {"kiln_peak_mib": 12.4, "kiln_recompute_peak_mib": 8, "eager_peak_mib": 10}
+    lines = [*card.training_tables([RUN | {"shapes": [memory]}])]
+    assert "| 1, 8, 16 | 12 | 8 | 10 |" in lines, lines
 
 
 def a_residual_is_compared_with_an_addition_after_it():

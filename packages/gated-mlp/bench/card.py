@@ -140,7 +140,7 @@ def eager_tables(results):
     if any(len(rivals_of(result["shapes"])) > 1 for result in results):
         yield from ["", "Rivals: eager is what a user writes. compile and autotune are torch.compile of eager in its "
                     "default and its max-autotune mode, for the exact shape. concatenated has gate and up in one "
-                    "weight. liger is Liger-Kernel's fused gate between eager's GEMMs. quack is QuACK's MLP."]
+                    "weight. liger is Liger-Kernel's fused gate between eager's GEMMs. quack is QuACK's MLP, untuned; quack_tuned has the kernels that its own search takes."]
     for result in sorted(results, key=by_gpu):
         yield from eager_table(result)
 
@@ -172,7 +172,7 @@ def training_tables(results):
             rows.append([shape_of(s), *(microseconds(s, n) for n in ["kiln", "kiln_recompute", *rivals]),
                          f"{ratio:.2f}, {name}", f"{s['kiln_tflops']:.0f}", f"{s['kiln_error']:.2e}"])
         yield from ["", measured_on(result) + "; a training step: y and the gradients of x, gate, up and down; "
-                    "TFLOP/s count nine products:", "",
+                    f"TFLOP/s count nine products{'; quack is untuned' * ('quack' in rivals)}:", "",
                     *table(["step of M, D, H", "kiln", "kiln, recompute", *rivals, "best rival / kiln", "TFLOP/s",
                             "worst error, kiln"], rows), "", *best_rival_lines(shapes, rivals), *failure_lines(shapes)]
         if "kiln_peak_mib" in shapes[0]:
@@ -269,7 +269,7 @@ def short_tables(results):
             name, ratio = best_of(s, rivals)
             rows.append([shape_of(s), microseconds(s, "kiln"), microseconds(s, "eager"), microseconds(s, name),
                          name, f"{ratio:.2f}"])
-        yield from ["", measured_on(result) + f"; rivals {', '.join(rivals)}:", "",
+        yield from ["", measured_on(result) + f"; rivals {', '.join(rivals)}{'; quack is untuned' * ('quack' in rivals)}:", "",
                     *table(["M, D, H", "kiln", "eager", "best rival", "which", "best rival / kiln"], rows), "",
                     *best_rival_lines(shapes, rivals)]
 

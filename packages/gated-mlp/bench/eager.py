@@ -370,7 +370,8 @@ def regime_text(regime):
 
 
 def smi_command(fields, form):
-    return ["nvidia-smi", f"--query-gpu={fields}", f"--format=csv,{form}", "--id=0"]
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]  # the one that PyTorch calls 0
+    return ["nvidia-smi", f"--query-gpu={fields}", f"--format=csv,{form}", f"--id={gpu}"]
 
 
 def existing_folder(path):

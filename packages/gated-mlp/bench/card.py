@@ -13,6 +13,7 @@ KILN_REGISTRY must name a registry that holds the package and the files of recor
 """
 import argparse
 import json
+import math
 import pathlib
 import re
 import statistics
@@ -20,8 +21,8 @@ import subprocess
 import sys
 
 
-def load(folder):
-    return [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json"))]
+def load(folder, wanted=lambda file: True):
+    return [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json")) if wanted(file)]
 
 
 def published_variants(package, kiln):
@@ -139,7 +140,7 @@ def eager_tables(results):
     if any(len(rivals_of(result["shapes"])) > 1 for result in results):
         yield from ["", "Rivals: eager is what a user writes. compile and autotune are torch.compile of eager in its "
                     "default and its max-autotune mode, for the exact shape. concatenated has gate and up in one "
-                    "weight. liger is Liger-Kernel's fused gate between eager's GEMMs. quack is QuACK's MLP."]
+                    "weight. liger is Liger-Kernel's fused gate between eager's GEMMs. quack is QuACK's MLP, untuned; quack_tuned has the kernels that its own search takes."]
     for result in sorted(results, key=by_gpu):
         yield from eager_table(result)
 
@@ -171,9 +172,14 @@ def training_tables(results):
             rows.append([shape_of(s), *(microseconds(s, n) for n in ["kiln", "kiln_recompute", *rivals]),
                          f"{ratio:.2f}, {name}", f"{s['kiln_tflops']:.0f}", f"{s['kiln_error']:.2e}"])
         yield from ["", measured_on(result) + "; a training step: y and the gradients of x, gate, up and down; "
-                    "TFLOP/s count nine products:", "",
+                    f"TFLOP/s count nine products{'; quack is untuned' * ('quack' in rivals)}:", "",
                     *table(["step of M, D, H", "kiln", "kiln, recompute", *rivals, "best rival / kiln", "TFLOP/s",
                             "worst error, kiln"], rows), "", *best_rival_lines(shapes, rivals), *failure_lines(shapes)]
+        if "kiln_peak_mib" in shapes[0]:
+            names = ["kiln", "kiln_recompute", *rivals]
+            yield from ["", "The most memory of a step beside its inputs, MiB:", "",
+                        *table(["M, D, H", *names], ([shape_of(s), *(f"{s[f'{name}_peak_mib']:.0f}" if f"{name}_us" in s
+                                                                     else "failed" for name in names)] for s in shapes))]
 
 
 def residual_tables(results):
@@ -207,35 +213,46 @@ def cpu_tables(results):
             yield from ["", *table([f"{dtype}: M, D, H", "kiln", *names, *(f"{name} / kiln" for name in names)], rows)]
 
 
-ROWS = ((65, 256), (257, 1024), (1025, 2048), (2049, 8192))  # that forwards.py draws from
+ROWS = {"1 to 64": (1, 64), "65 to 256": (65, 256), "257 to 1024": (257, 1024), "1025 to 2048": (1025, 2048),
+        "2049 and more": (2049, math.inf), "all": (1, math.inf)}
 
 
 def drawn_table(results):
-    """Of the shapes that forwards.py drew, timed with the newest library: a GPU's seeds together, by rows."""
-    drawn = [result for result in results if "gated" not in result["shapes"][0]]
+    """Of the shapes that forwards.py drew: of each GPU and regime the newest library's, its seeds together, by rows."""
+    drawn = [result for result in results
+             if "gated" not in result["shapes"][0] and result.get("widths", "others") == "others"]
     newest = max(drawn, key=lambda result: result["date"], default=None)
-    drawn = [result for result in drawn if result["library"] == newest["library"]]
-    for gpu in sorted({result["gpu"] for result in drawn}):
-        yield from drawn_table_of([result for result in drawn if result["gpu"] == gpu])
+    for gpu, burst in sorted({drawn_where(result) for result in drawn}, key=lambda where: (where[0], not where[1])):
+        there = [result for result in drawn if drawn_where(result) == (gpu, burst)]
+        library = max(there, key=lambda result: result["date"])["library"]
+        yield from drawn_table_of([result for result in there if result["library"] == library],
+                                  library != newest["library"])
 
 
-def drawn_table_of(drawn):
-    shapes = [(s["m"], s["best_over_kiln"], s["eager_us"] / s["kiln_us"]) for result in drawn for s in result["shapes"]]
+def drawn_where(result):
+    return result["gpu"], "burst" in result["regime"]
+
+
+def drawn_table_of(drawn, earlier):
+    every = [s for result in drawn for s in result["shapes"]]
+    rivals = rivals_of(every)
+    shapes = [(s["m"], best_of(s, rivals)[1], s["eager_us"] / s["kiln_us"]) for s in every]
 
     def row(name, least, most):
-        of = [(best, eager) for m, best, eager in shapes if least <= m <= most]
-        best, eager = zip(*of)
-        return [name, str(len(of)), f"{statistics.geometric_mean(eager):.3f}", f"{statistics.geometric_mean(best):.3f}",
+        best, eager = zip(*((best, eager) for m, best, eager in shapes if least <= m <= most))
+        return [name, str(len(best)), f"{statistics.geometric_mean(eager):.3f}", f"{statistics.geometric_mean(best):.3f}",
                 f"{min(best):.3f}", str(sum(ratio < 1 for ratio in best))]
 
     newest = max(drawn, key=lambda result: result["date"])
-    seeds = ", ".join(str(seed) for seed in sorted(result["seed"] for result in drawn))
+    seeds = sorted({result["seed"] for result in drawn})
+    rows = {name: (least, most) for name, (least, most) in ROWS.items() if any(least <= m <= most for m, *_ in shapes)}
     yield from ["", f"{newest['gpu']}, driver {newest['driver']}, variant `{newest['variant']}`, PyTorch {newest['torch']}, "
-                f"{newest['date']}; widths of published models that no kernel was chosen for, rows drawn by the seed"
-                f"{'s' * (len(drawn) > 1)} {seeds}, bursts. best: the better of eager and of cuBLAS's products beside Kiln's own gate; its time over "
-                "Kiln's:", "",
+                f"{newest['date']}, commit {newest['commit'].split()[0][:8]}{', an earlier library' * earlier}; "
+                "widths of published models that no kernel was chosen for, rows drawn by the seed"
+                f"{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}, {'bursts' if drawn_where(newest)[1] else 'sustained'}. best: the best of "
+                f"{', '.join(rivals)}; its time over Kiln's. fused is cuBLAS's products beside Kiln's own gate:", "",
                 *table(["rows", "shapes", "eager / kiln", "best / kiln", "worst", "below 1"],
-                       [row(f"{least} to {most}", least, most) for least, most in ROWS] + [row("all", 1, ROWS[-1][1])])]
+                       [row(name, *bounds) for name, bounds in rows.items()])]
 
 
 def short_tables(results):
@@ -252,13 +269,15 @@ def short_tables(results):
             name, ratio = best_of(s, rivals)
             rows.append([shape_of(s), microseconds(s, "kiln"), microseconds(s, "eager"), microseconds(s, name),
                          name, f"{ratio:.2f}"])
-        yield from ["", measured_on(result) + f"; rivals {', '.join(rivals)}:", "",
+        yield from ["", measured_on(result) + f"; rivals {', '.join(rivals)}{'; quack is untuned' * ('quack' in rivals)}:", "",
                     *table(["M, D, H", "kiln", "eager", "best rival", "which", "best rival / kiln"], rows), "",
                     *best_rival_lines(shapes, rivals)]
 
 
 def of_kind(package, kind):
-    return [r for r in load(package / "bench/results") if r["schema"] == f"{package.name}.{kind}/1"]
+    """A file NAME-before.json has the times of a library that NAME.json has replaced, often of the same date."""
+    return [r for r in load(package / "bench/results", lambda file: not file.stem.endswith("-before"))
+            if r["schema"] == f"{package.name}.{kind}/1"]
 
 
 def speed_section(package):

@@ -224,9 +224,9 @@ def errors_of(gate, inputs, output, graphs, results):
     return {name: relative_error(result, exact) for name, result in results.items()}
 
 
-def bind_rivals(rivals, sets, fewest=1):
-    """The graph of each rival that works here, the result of its first call, and notes: how long that call
-    took, or why the rival failed. Eager must work, because Kiln's error is compared with eager's."""
+def bind_rivals(rivals, sets, fewest=1, facts_of=lambda call: {}):
+    """The graph of each rival that works here, the result of its first call, and notes: how long that call took and
+    `facts_of` a later one, or why the rival failed. Eager must work, because Kiln's error is compared with eager's."""
     graphs, results, notes = {}, {}, {}
     for name, make in rivals.items():
         torch._dynamo.reset()  # else earlier shapes make it compile for any shape
@@ -239,13 +239,14 @@ def bind_rivals(rivals, sets, fewest=1):
             took = time.monotonic() - begin
             # Copies, because the next call may overwrite the result.
             result = tuple(t.clone() for t in (first if isinstance(first, tuple) else (first,)))
+            facts = {f"{name}_{fact}": value for fact, value in facts_of(bound[0]).items()}
             graphs[name] = graph_of(bound, fewest)
         except Exception as error:  # pylint: disable=broad-except; a rival's compiler may raise anything
             if name == "eager":
                 raise
             notes[f"{name}_failed"] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
             continue
-        results[name], notes[f"{name}_first_call_s"] = result, round(took, 2)
+        results[name], notes = result, notes | {f"{name}_first_call_s": round(took, 2)} | facts
     return graphs, results, notes
 
 
@@ -369,7 +370,8 @@ def regime_text(regime):
 
 
 def smi_command(fields, form):
-    return ["nvidia-smi", f"--query-gpu={fields}", f"--format=csv,{form}", "--id=0"]
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]  # the one that PyTorch calls 0
+    return ["nvidia-smi", f"--query-gpu={fields}", f"--format=csv,{form}", f"--id={gpu}"]
 
 
 def existing_folder(path):
@@ -467,8 +469,8 @@ def begin(description, kind, add_options=lambda parser: None, rivals=(), device=
     return arguments, library, provenance(arguments, kind, device) | more | {"shapes": []}
 
 
-def burst_text(rounds, regime=REGIMES["burst"]):
-    return f"graph replays, round robin, burst: {regime_text(regime)}; {rounds} rounds"
+def regime_line(name, regime, rounds):
+    return f"graph replays, round robin, {name}: {regime_text(regime)}; {rounds}"
 
 
 def write_result(result, path):
@@ -522,7 +524,7 @@ def main():
     if arguments.close:
         rounds += f", {arguments.close} more of whoever takes at most {CLOSE} times our time"
     result = provenance(arguments, "eager") | {
-        "regime": f"graph replays, round robin, {arguments.regime}: {regime_text(regime)}; {rounds}",
+        "regime": regime_line(arguments.regime, regime, rounds),
         "shapes": []}
     if arguments.share and not arguments.out:
         arguments.out = "-".join([*re.findall("[a-z0-9]+", result["gpu"].lower()), "shared.json"])

@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-r"""Times forward beside what eager.py does not have, as CUDA graphs in bursts.
+r"""Times forward beside what eager.py does not have, as CUDA graphs, in bursts or sustained.
 
     bench/forwards.py WHAT --package geglu-mlp@1 --variant <variant> --library <file> --out bench/results/<gpu>-WHAT.json
 
-held-out: shapes that nobody chose: widths of published models, numbers of rows that --seed draws, log-uniform from 65 to
-8192. Rivals: eager, and `fused`, cuBLAS's product with concatenated weights, Kiln's own elementwise op and cuBLAS's product
-with down; --rivals adds those of eager.py, which compile for each shape. --kernels FILE also times pinned kernels
-(host/pins.h), those of one product beside the plan's of the other. Its lines are {"m", "d", "h", "gated": [name, …],
-"down": [name, …]}; they take the place of the drawn shapes.
+held-out: shapes that nobody chose: widths of published models, numbers of rows that --seed draws, log-uniform from 1 to
+16384. Rivals: eager and those of --rivals, which are `fused`, cuBLAS's product with concatenated weights, Kiln's own
+elementwise op and cuBLAS's product with down, and those of eager.py, which compile for each shape. Default: fused.
+--widths unaligned and odd draw rows for widths that the kernels for SM 9.0 have to pad or leave to others. --part 0/2 takes
+every second shape, for two GPUs or two runs. --kernels FILE also times pinned kernels (host/pins.h), those of one product
+beside the plan's of the other. Its lines are {"m", "d", "h", "gated": [name, …], "down": [name, …]}; they take the place of
+the drawn shapes.
+
+holes: shapes at which a user's own measurements found Kiln slow, and some of unaligned and odd widths.
 
 decode: few rows, beside a bare read of as many bytes as the weights have. The read is a kernel that adds up its part of the
 bytes, 16 a load, and writes one number: the fastest of several block sizes and loads in flight. It is one launch where
@@ -43,8 +47,14 @@ WIDTHS = {
     # Qwen 3 32B, Gemma 3 27B, Yi 34B.
     "others": ((2304, 5760), (2560, 6912), (2048, 11008), (3072, 23040), (4096, 11008), (4096, 12800), (4096, 13696),
                (5120, 14336), (5120, 17920), (5120, 25600), (5376, 21504), (7168, 20480)),
+    # Multiples of 8 and not of 64.
+    "unaligned": ((1000, 2744), (1160, 3096), (2056, 5496), (2600, 6936), (3304, 8808), (4040, 10776)),
+    "odd": ((767, 3071), (1001, 2745), (1002, 2746), (2049, 5463), (4095, 10923)),
 }
-DRAWN_ROWS = (65, 8192)
+DRAWN_ROWS = (1, 16384)
+HOLES = {"plan": ((333, 5120, 17408), (1800, 5120, 17408), (333, 3072, 8192), (700, 3072, 8192)),
+         "unaligned": ((8191, 1000, 2744), (1000, 1000, 2744), (64, 1000, 2744), (1, 1000, 2744), (2048, 4040, 10776)),
+         "odd": ((1000, 1001, 2745), (64, 1001, 2745), (1, 1001, 2745), (1000, 1002, 2746), (2048, 4095, 10923))}
 DECODE_WIDTHS = ((768, 3072), (1024, 4096), (2048, 8192), (2304, 9216), (3584, 14336), (4096, 14336))
 DECODE_ROWS = (1, 4, 16, 32, 64)
 READS = [(block, warps) for block in (2048, 4096, 8192, 16384) for warps in (4, 8)]  # int32 a program
@@ -73,6 +83,13 @@ def errors_of(shape, exact, **found):
     errors = {name: bench.relative_error(y, exact) for name, y in found.items()}
     bench.require_right(errors, len(exact) * min(shape[1:]), ", ".join(map(str, shape)))
     return errors
+
+
+def regime_of(arguments, burst, m=bench.POWER_ROWS):
+    """What --regime says: `burst`, or bench's sustained one, which has no load where power limits nothing."""
+    if arguments.regime == "burst":
+        return burst
+    return bench.REGIMES["sustained"]._replace(**{} if m >= bench.POWER_ROWS else {"load": 0})
 
 
 def medians(graphs, rounds, regime):
@@ -106,29 +123,23 @@ def held_out_shape(arguments, library, gate, rivals, case):
     shape = m, d, h = case["m"], case["d"], case["h"]
     sets = [bench.inputs_of(*shape) for _ in range(min(16, weight_sets(d, h)))]
     outputs = [torch.empty_like(one[0]) for one in sets]
-    fewest, eager = fewest_of(*shape, most=4), bench.eager_of(gate)
-    graphs = {"kiln": forwards(library, sets, outputs, fewest),
-              "eager": bench.graph_of([lambda one=one: eager(*one) for one in sets], fewest),
-              "fused": bench.graph_of([bind_fused(library, gate.op, *one) for one in sets], fewest)}
+    fewest = fewest_of(*shape, most=4)
+    graphs = {"kiln": forwards(library, sets, outputs, fewest)}
     others, results, notes = bench.bind_rivals(rivals, sets, fewest)
     graphs |= others
-    pinned = [f"{product}={name}" for product in ("gated", "down") for name in case.get(product, ())]
-    for kernels in pinned:
+    for kernels in [f"{product}={name}" for product in ("gated", "down") for name in case.get(product, ())]:
         try:
             graphs[kernels] = forwards(library, sets, outputs, fewest, kernels=kernels)
         except RuntimeError as error:
             print(f"{m}, {d}, {h}: {error}", flush=True)
     outputs[0].fill_(float("nan"))
     graphs["kiln"].replay()
-    exact = eager(*(t.double() for t in (sets[0][0][-64:], *sets[0][1:])))
-    errors_of(shape, exact, kiln=outputs[0][-64:], eager=eager(*sets[0])[-64:])
-    wrong = {name: bench.relative_error(y[-64:], exact) for name, (y,) in results.items()}
-    bench.drop_wrong(wrong, graphs, notes)
-    times = {name: round(us, 2) for name, us in medians(graphs, arguments.rounds, SHORT).items()}
-    result = dict(zip("mdh", shape)) | {f"{name}_us": times[name] for name in ("kiln", "eager", "fused")}
-    result |= notes | {f"{name}_us": times[name] for name in others if name in times}
-    result["best_over_kiln"] = round(min(us for name, us in times.items() if name != "kiln" and "=" not in name) /
-                                     times["kiln"], 3)
+    exact = bench.eager_of(gate)(*(t.double() for t in (sets[0][0][-64:], *sets[0][1:])))
+    errors = errors_of(shape, exact, kiln=outputs[0][-64:], **{name: y[-64:] for name, (y,) in results.items()})
+    bench.drop_wrong(errors, graphs, notes)
+    times = {name: round(us, 2) for name, us in medians(graphs, arguments.rounds, regime_of(arguments, SHORT, m)).items()}
+    result = case | notes | {f"{name}_us": us for name, us in times.items() if "=" not in name}
+    result["best_over_kiln"] = round(min(times[name] for name in others if name in times) / times["kiln"], 3)
     for product in ("gated", "down"):
         found = [[name.split("=")[1], us] for name, us in times.items() if name.startswith(product + "=")]
         if found:
@@ -137,16 +148,26 @@ def held_out_shape(arguments, library, gate, rivals, case):
 
 
 def held_out(arguments, library, gate, result):
-    rivals = bench.chosen_rivals(arguments, bench.RIVALS)
-    del rivals["eager"]
-    result |= {"seed": arguments.seed, "widths": arguments.widths,
-               "rows": "log-uniform from {} to {}".format(*DRAWN_ROWS)}
     cases = drawn(arguments.seed, arguments.widths, arguments.each)
+    result |= {"seed": arguments.seed, "widths": arguments.widths, "rows": "log-uniform from {} to {}".format(*DRAWN_ROWS)}
     if arguments.kernels:
         with open(arguments.kernels, encoding="utf-8") as file:
             cases = [json.loads(line) for line in file]
+    return beside_rivals(arguments, library, gate, result, cases)
+
+
+def holes(arguments, library, gate, result):
+    cases = [{"group": group} | dict(zip("mdh", shape)) for group, shapes in HOLES.items() for shape in shapes]
+    return beside_rivals(arguments, library, gate, result, cases)
+
+
+def beside_rivals(arguments, library, gate, result, cases):
+    fused = {"fused": lambda _: lambda *one: bind_fused(library, gate.op, *one)}
+    arguments.rivals = arguments.rivals or "fused"
+    rivals = bench.chosen_rivals(arguments, bench.RIVALS | fused)
+    first, step = map(int, arguments.part.split("/"))
     ratios = []
-    for case in cases:
+    for case in cases[first::step]:
         shape = held_out_shape(arguments, library, gate, rivals, case)
         ratios.append(shape["best_over_kiln"])
         result["summary"] = {
@@ -189,7 +210,7 @@ def decode(arguments, library, gate, _):
                 "eager": bench.graph_of([lambda one=one: eager(*one) for one in sets], bench.FEWEST_CALLS)}
             exact = eager(*(t.double() for t in sets[0]))
             errors_of((m, d, h), exact, kiln=outputs[0], eager=eager(*sets[0]))
-            times = medians(graphs, arguments.rounds, SHORT)
+            times = medians(graphs, arguments.rounds, regime_of(arguments, SHORT, m))
             fastest = min(reads, key=times.get)
             yield {"m": m, "d": d, "h": h, "kiln_us": round(times["kiln"], 2), "read_us": round(times[fastest], 2),
                    "eager_us": round(times["eager"], 2), "of_a_read": round(times[fastest] / times["kiln"], 3),
@@ -214,7 +235,7 @@ def invariant(arguments, library, *_):
                 same[name] = torch.equal(outputs[0], whole[:m])
             if not same["yes"]:
                 raise SystemExit(f"{m}, {d}, {h}: a batch-invariant call gives other bits than one of {len(whole)} rows")
-            times = {name: round(us, 2) for name, us in medians(graphs, arguments.rounds, BURST).items()}
+            times = {name: round(us, 2) for name, us in medians(graphs, arguments.rounds, regime_of(arguments, BURST, m)).items()}
             yield {"m": m, "d": d, "h": h, "kiln_us": times["no"], "invariant_us": times["yes"],
                    "invariant_over_kiln": round(times["yes"] / times["no"], 3), "kiln_has_the_bits": same["no"]}
 
@@ -251,28 +272,30 @@ def residual(arguments, library, gate, _):
             ways[name][0]()
             found[name] = outputs[0].clone()
         errors = errors_of(shape, exact, **found) | {"without": None}  # of another function
-        result = bench.summary(bench.round_robin(graphs, arguments.rounds, BURST), errors)
+        result = bench.summary(bench.round_robin(graphs, arguments.rounds, regime_of(arguments, BURST, m)), errors)
         for name in ("without_error", "best_rival", "best_rival_over_kiln"):  # there is none: each of these is compared
             del result[name]
         yield {"m": m, "d": d, "h": h, "sets": count} | result
 
 
-WHATS = {"held-out": (held_out, SHORT), "decode": (decode, SHORT), "invariant": (invariant, BURST),
+WHATS = {"held-out": (held_out, SHORT), "holes": (holes, SHORT), "decode": (decode, SHORT), "invariant": (invariant, BURST),
          "residual": (residual, BURST)}
 
 
 def main():
     def options(parser):
         parser.add_argument("what", choices=WHATS)
+        parser.add_argument("--regime", choices=bench.REGIMES, default="burst")
         parser.add_argument("--seed", type=int, default=1, help="of held-out")
         parser.add_argument("--widths", choices=WIDTHS, default="others", help="those of the plan's fit, or others")
         parser.add_argument("--each", type=int, default=6, help="shapes of each width")
+        parser.add_argument("--part", default="0/1", metavar="I/N", help="every Nth shape of held-out and holes, from I on")
         parser.add_argument("--kernels", help="a file of shapes and of kernels to pin")
 
-    rivals = [name for name in bench.RIVALS if name != "eager"]
+    rivals = ["fused", *(name for name in bench.RIVALS if name != "eager")]
     arguments, library, result = bench.begin(__doc__.splitlines()[0], None, options, rivals)
-    measure, regime = WHATS[arguments.what]
-    result["regime"] = bench.burst_text(arguments.rounds, regime)
+    measure, burst = WHATS[arguments.what]
+    result["regime"] = bench.regime_line(arguments.regime, regime_of(arguments, burst), f"{arguments.rounds} rounds")
     for shape in measure(arguments, library, gates.gate_of(arguments.package), result):
         print({key: value[:2] if isinstance(value, list) else value for key, value in shape.items()}, flush=True)
         result["shapes"].append(shape)

@@ -6,13 +6,15 @@
 
 A slice is a model of its published widths with two of its layers, a small vocabulary and random weights; kiln.torch.replace()
 makes the second of two equal ones. Nothing else differs, so a figure holds attention, norms and all that the host does,
-too. Time is of the wall clock between two synchronisations. The contenders take turns; the median of five rounds counts.
+too. Time is of the wall clock between two synchronisations. The contenders take turns; the median of the rounds counts.
+`rounds` has each round's times, `ratios` the least and the greatest of without over with in one round.
 
   prefill      2,048 tokens, eager                decode                one token, eager
   compiled     the same by torch.compile          decode_compiled       by torch.compile
                                                   decode_graphs         by its mode reduce-overhead
+                                                  decode_captured       the eager one, in a CUDA graph by hand
   train        forward and backward of 2,048      train_checkpointed    the same, each layer computed again
-               tokens
+               tokens                             train_compiled        by torch.compile
 """
 import argparse
 import copy
@@ -28,7 +30,7 @@ import transformers
 import kiln.torch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-TOKENS, ROUNDS, ROUND_S = 2048, 5, 0.4
+TOKENS, ROUND_S = 2048, 0.4
 COMMON = {"num_hidden_layers": 2, "vocab_size": 1024, "max_position_embeddings": 4096, "use_cache": False}
 SLICES = {
     "llama-3.2-1b": ("LlamaForCausalLM", "LlamaConfig", {
@@ -73,8 +75,29 @@ def inference(tokens, mode=None):
     return call_of
 
 
-def training(checkpointed):
+def captured(tokens):
     def call_of(model):
+        call, stream, graph = inference(tokens)(model), torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        synchronize()
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                call()
+        synchronize()
+        with torch.cuda.graph(graph, stream=stream):
+            logits = call()
+
+        def replay():
+            graph.replay()
+            return logits
+
+        return replay
+
+    return call_of
+
+
+def training(checkpointed=False, mode=None):
+    def call_of(model):
+        run = model if mode is None else torch.compile(model, mode=mode, dynamic=False)
         ids = (torch.arange(TOKENS, device=DEVICE) + 7)[None] % COMMON["vocab_size"]
         model.train()
         if checkpointed:
@@ -84,7 +107,7 @@ def training(checkpointed):
 
         def call():
             model.zero_grad(set_to_none=True)
-            loss = model(input_ids=ids, labels=ids).loss
+            loss = run(input_ids=ids, labels=ids).loss
             loss.backward()
             return loss.detach()
 
@@ -96,7 +119,8 @@ def training(checkpointed):
 MODES = {
     "prefill": inference(TOKENS), "compiled": inference(TOKENS, "default"), "decode": inference(1),
     "decode_compiled": inference(1, "default"), "decode_graphs": inference(1, "reduce-overhead"),
-    "train": training(False), "train_checkpointed": training(True),
+    "decode_captured": captured(1), "train": training(), "train_checkpointed": training(checkpointed=True),
+    "train_compiled": training(mode="default"),
 }
 
 
@@ -114,7 +138,7 @@ def seconds(call, times):
     return (time.perf_counter() - begin) / times
 
 
-def measure(models, call_of):
+def measure(models, call_of, rounds):
     calls, result, outputs = {}, {}, {}
     for name, model in models.items():
         calls[name] = call_of(model)
@@ -128,14 +152,16 @@ def measure(models, call_of):
             result[f"{name}_peak_mib"] = round((torch.cuda.max_memory_allocated() - before) / 2**20)
     times = {name: max(1, int(ROUND_S / seconds(call, 3))) for name, call in calls.items()}
     found = {name: [] for name in calls}
-    for number in range(ROUNDS):
+    for number in range(rounds):
         for name in (list(calls) if number % 2 else list(calls)[::-1]):
             found[name].append(seconds(calls[name], times[name]))
     apart = (outputs["with"] - outputs["without"]).norm() / outputs["without"].norm()
     us = {f"{name}_us": round(1e6 * statistics.median(of), 1) for name, of in found.items()}
     spread = max((max(of) - min(of)) / statistics.median(of) for of in found.values())
+    ratios = [without / swapped for without, swapped in zip(found["without"], found["with"])]
     return us | {"without_over_with": round(us["without_us"] / us["with_us"], 3), "spread": round(spread, 3),
-                 "apart": float(f"{apart.item():.2g}")} | result
+                 "ratios": [round(min(ratios), 3), round(max(ratios), 3)], "apart": float(f"{apart.item():.2g}")} | result | {
+                     "rounds": {name: [round(1e6 * each, 1) for each in of] for name, of in found.items()}}
 
 
 def main():
@@ -144,6 +170,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--slices", default=",".join(name for name in SLICES if name != "tiny"))
     parser.add_argument("--modes", default=",".join(MODES))
+    parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     gpu = torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu"
     result = {"schema": "kiln.models/1", "gpu": gpu, "torch": torch.__version__, "transformers": transformers.__version__,
@@ -153,11 +180,11 @@ def main():
         for mode in arguments.modes.split(","):
             torch.compiler.reset()
             try:
-                facts = measure(models, MODES[mode])
+                facts = measure(models, MODES[mode], arguments.rounds)
             except Exception as error:  # one mode's failure is told; the others are measured
                 facts = {"failed": f"{type(error).__name__}: {error}"[:300]}
             result["results"].append({"slice": name, "mode": mode, "swapped": swapped} | facts)
-            print(json.dumps(result["results"][-1]), flush=True)
+            print({key: value for key, value in result["results"][-1].items() if key != "rounds"}, flush=True)
             arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """bench/card.py: the tables of CARD.md say the best rival of each shape, what Kiln loses and what failed."""
+import json
 import pathlib
 import sys
+import tempfile
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "bench"))
@@ -53,6 +55,9 @@ def a_training_step_is_compared_with_what_keeps_and_what_computes_again():
     lines = [*card.training_tables([RUN | {"shapes": [shape]}])]
     assert "| 1, 8, 16 | 20.0 | 30.0 | 15.0 | 0.75, eager | 12 | 2.00e-03 |" in lines, lines
     assert "Below 1: 1, 8, 16 (0.750, eager)." in lines, lines
+    memory = shape | {"kiln_peak_mib": 12.4, "kiln_recompute_peak_mib": 8, "eager_peak_mib": 10}
+    lines = [*card.training_tables([RUN | {"shapes": [memory]}])]
+    assert "| 1, 8, 16 | 12 | 8 | 10 |" in lines, lines
 
 
 def a_residual_is_compared_with_an_addition_after_it():
@@ -95,20 +100,34 @@ def tables_of_a_gpu_stand_together():
         ("A", False), ("B", False), ("B", True)], lines
 
 
-def drawn_shapes_are_those_of_the_newest_library():
+def drawn_shapes_are_those_of_each_gpus_newest_library():
     def run(library, date, seed, m, ratio, **pins):
-        return RUN | {"library": library, "date": date, "seed": seed, "shapes": [
-            {"m": m, "d": 8, "h": 16, "kiln_us": 10.0, "eager_us": 20.0, "best_over_kiln": ratio} | pins]}
+        return RUN | {"library": library, "date": date, "seed": seed, "regime": "burst", "shapes": [
+            {"m": m, "d": 8, "h": 16, "kiln_us": 10.0, "eager_us": 20.0, "fused_us": 10 * ratio} | pins]}
     runs = [run("old", "2026-01-01", 1, 100, 0.5), run("new", "2026-01-02", 2, 100, 0.9),
             run("new", "2026-01-02", 3, 100, 1.1), run("new", "2026-01-02", 4, 3000, 1.2),
             run("new", "2026-01-03", 5, 100, 0.1, gated=[])]  # pinned, and so not drawn
     runs += [run("new", "2026-01-02", 6, m, 1.0) for m in (300, 1500)]
-    runs += [run("new", "2026-01-02", 7, m, 0.8) | {"gpu": "another"} for m in (100, 300, 1500, 3000)]
+    runs += [run("old", "2026-01-01", 7, m, 0.8) | {"gpu": "another"} for m in (100, 300, 1500, 3000)]
+    runs += [run("new", "2026-01-02", 8, 1, 0.7) | {"regime": "sustained"}]
     lines = [*card.drawn_table(runs)]
     assert "| 65 to 256 | 2 | 2.000 | 0.995 | 0.900 | 1 |" in lines, lines
     assert "| all | 5 | 2.000 | 1.035 | 0.900 | 1 |" in lines, lines
     assert "| all | 4 | 2.000 | 0.800 | 0.800 | 4 |" in lines, lines
+    assert "| 1 to 64 | 1 | 2.000 | 0.700 | 0.700 | 1 |" in lines, lines
+    heads = [(line.split(",")[0], "earlier library" in line, "sustained" in line) for line in lines if "driver" in line]
+    assert heads == [("GPU", False, False), ("GPU", False, True), ("another", True, False)], heads
     assert not [*card.drawn_table([])]
+
+
+def a_library_that_was_replaced_has_no_table():
+    with tempfile.TemporaryDirectory() as folder:
+        package = pathlib.Path(folder) / "geglu-mlp"
+        results = package / "bench/results"
+        results.mkdir(parents=True)
+        for name, library in (("a", "new"), ("a-before", "old")):
+            (results / f"{name}.json").write_text(json.dumps({"schema": "geglu-mlp.held_out/1", "library": library}))
+        assert [result["library"] for result in card.of_kind(package, "held_out")] == ["new"]
 
 
 def the_card_has_one_table_a_gpu():
@@ -142,6 +161,7 @@ if __name__ == "__main__":
     a_cpu_has_a_table_for_each_dtype()
     losses_of_a_fraction_of_a_percent_show()
     tables_of_a_gpu_stand_together()
-    drawn_shapes_are_those_of_the_newest_library()
+    drawn_shapes_are_those_of_each_gpus_newest_library()
+    a_library_that_was_replaced_has_no_table()
     the_card_has_one_table_a_gpu()
     the_worst_error_is_that_of_all_records()

@@ -43,7 +43,9 @@ class OpWriter {
       calls += "  if (const int32_t status = " + name + "(call, device, sdk::Step::" + step +
                ", error)) return status;\n";
     };
-    for (std::size_t i = 1; i < names.size(); ++i) add(names[i], "kAsk");
+    if (names.size() > 1) {
+      for (const std::string& name : names) add(name, "kAsk");
+    }
     for (const std::string& name : names) add(name, "kLaunch");
     out_ << "\n}  // namespace\n\nsize_t " << op_.name << "_workspace_bytes(" << arguments_of(op_)
          << ") {\n  return workspace_of(call).bytes;\n}\n\nint32_t " << op_.name << "("

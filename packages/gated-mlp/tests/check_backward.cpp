@@ -135,7 +135,7 @@ class BackwardBuffers {
   /// y. What it keeps is there for the runs that follow.
   Bytes training_forward() {
     for (const auto* output : {&y_, &gate_out_, &up_out_}) (*output)->poison();
-    const Guarded workspace(memory_, layer_.workspace_bytes(x()));
+    const Guarded workspace(memory_, layer_.training_workspace_bytes(x(), kept_tensors()));
     layer_.training_forward(forward_input(), y(), kept_tensors(),
                             {workspace.data(), workspace.bytes()}, nullptr);
     memory_.synchronize();

@@ -68,6 +68,7 @@ struct MlpLayer {
   std::function<std::size_t(const kiln::Tensor& x)> workspace_bytes;
   std::function<void(const MlpInput&, const kiln::Tensor& y, kiln::Workspace, void* stream)>
       forward;
+  std::function<std::size_t(const kiln::Tensor& x, const MlpKept&)> training_workspace_bytes;
   std::function<void(const MlpInput&, const kiln::Tensor& y, const MlpKept&, kiln::Workspace,
                      void* stream)>
       training_forward;
@@ -129,6 +130,9 @@ MlpLayer erase_mlp(Layer layer) {
           [held](const MlpInput& input, const kiln::Tensor& y, kiln::Workspace workspace,
                  void* stream) {
             held->forward({input.x, input.residual}, y, workspace, kiln::Stream::of_handle(stream));
+          },
+          [held](const kiln::Tensor& x, const MlpKept& kept) {
+            return held->training_workspace_bytes(x, {kept.gate_out, kept.up_out});
           },
           [held](const MlpInput& input, const kiln::Tensor& y, const MlpKept& kept,
                  kiln::Workspace workspace, void* stream) {

@@ -103,7 +103,8 @@ class GatedMlp {
   }
 
   /// Scratch memory that forward() needs for this x: M * H elements on a GPU, and twice as many and
-  /// 32 MiB where cuBLASLt computes the products.
+  /// 32 MiB where cuBLASLt computes the products. Where D or H is no multiple of 8, a GPU's calls
+  /// copy all their tensors, rounded up: those count, too, here and below.
   std::size_t workspace_bytes(const Tensor& x) const {
     return forward_.workspace_bytes(arguments(x, x));
   }
@@ -120,9 +121,14 @@ class GatedMlp {
     forward(input, y, owned_.reserve(workspace_bytes(input.x)), stream);
   }
 
-  /// forward(), which also writes `kept`, both of it. workspace_bytes() is what it needs. y has the
-  /// bits of forward()'s y where batch_invariant is set, on a CPU and in variants for every GPU; in
-  /// those for SM 9.0 alone forward() may otherwise add in another order, within the same error.
+  /// Scratch memory that training_forward() needs: what forward() does, and the copies of `kept`.
+  std::size_t training_workspace_bytes(const Tensor& x, const Kept& kept) const {
+    return training_forward_.workspace_bytes(arguments(x, x, kept));
+  }
+
+  /// forward(), which also writes `kept`, both of it. y has the bits of forward()'s y where
+  /// batch_invariant is set, on a CPU and in variants for every GPU; in those for SM 9.0 alone
+  /// forward() may otherwise add in another order, within the same error.
   void training_forward(const Input& input, const Tensor& y, const Kept& kept, Workspace workspace,
                         Stream stream = {}) const {
     training_forward_.run(arguments(input, y, kept), workspace, stream);
@@ -130,7 +136,8 @@ class GatedMlp {
 
   /// The same with the layer's own workspace.
   void training_forward(const Input& input, const Tensor& y, const Kept& kept, Stream stream = {}) {
-    training_forward(input, y, kept, owned_.reserve(workspace_bytes(input.x)), stream);
+    training_forward(input, y, kept, owned_.reserve(training_workspace_bytes(input.x, kept)),
+                     stream);
   }
 
   /// Scratch memory that backward() needs for these tensors. In variants for SM 9.0 alone, where D

@@ -110,9 +110,9 @@ class Differentiable : public ::torch::autograd::Function<Differentiable<Layer>>
     const ::torch::Tensor y = ::torch::empty_like(x);
     const ::torch::Tensor gate_out = ::torch::empty({x.size(0), gate.size(0)}, x.options());
     const ::torch::Tensor up_out = ::torch::empty_like(gate_out);
-    const Scratch scratch(layer.workspace_bytes(view(x)), x);
-    layer.training_forward({view(x), view(inputs[7])}, view(y),
-                           {.gate_out = view(gate_out), .up_out = view(up_out)}, scratch.workspace,
+    const typename Layer::Kept kept = {.gate_out = view(gate_out), .up_out = view(up_out)};
+    const Scratch scratch(layer.training_workspace_bytes(view(x), kept), x);
+    layer.training_forward({view(x), view(inputs[7])}, view(y), kept, scratch.workspace,
                            current_stream(x));
     context->save_for_backward({x, gate, up, down, inputs[4], inputs[5], gate_out, up_out});
     std::int64_t wanted = 0;

@@ -10,6 +10,7 @@ and kiln.torch.replace of modules that hold what public quantisers write.
 
 import contextlib
 import copy
+import functools
 import io
 import pathlib
 import pickle
@@ -77,6 +78,14 @@ def float8_layer_of(group=0, scale_rows=1, scales_in=torch.float32, dtype=torch.
         weights[name] = (codes.float() * spread.repeat_interleave(group or columns, 1)[:, :columns]).to(DEVICE)
         mlp.pack(name, codes, scales)
     return mlp, weights
+
+
+W8A8 = {"input_dtype": "float8_e4m3fn"}
+KINDS = {  # of a layer in bfloat16
+    "int4": layer_of, "int4, plain": functools.partial(layer_of, zeros=False, layout="plain"),
+    "int8": functools.partial(layer_of, 8), "FP8, rows": float8_layer_of,
+    "FP8, blocks": functools.partial(float8_layer_of, 128, 128), "W8A8, rows": functools.partial(float8_layer_of, **W8A8),
+    "W8A8, blocks": functools.partial(float8_layer_of, 128, 128, **W8A8)}
 
 
 def expected(x, weights, residual=None):
@@ -203,19 +212,33 @@ class QuantizedMlp(TorchCase):
         with self.assertRaisesRegex(kiln.InvalidCall, "make the layer with zeros=True"):
             mlp.pack("gate", codes, scales, torch.full((H, D // 64), 3, dtype=torch.uint8))
 
+    def test_rows_alone(self):
+        """With batch_invariant a row's bits depend on that row alone: not on how many there are, nor on the others."""
+        for name, make in KINDS.items():
+            with self.subTest(kind=name), torch.no_grad():
+                mlp, _ = make(batch_invariant=True)
+                x, others = (normal(150, D, dtype=torch.bfloat16, seed=seed) for seed in (1, 2))
+                expected_rows = mlp(x)
+                for rows in (1, 2, 7, 16, 17, 33, 64, 100):
+                    self.assertTrue(torch.equal(mlp(x[:rows]), expected_rows[:rows]), rows)
+                    self.assertTrue(torch.equal(mlp(torch.cat((others[:rows], x[:5])))[rows:], expected_rows[:5]), rows)
+
     @unittest.skipUnless(DEVICE == "cuda", "a GPU's")
     def test_graph(self):
-        mlp, weights = layer_of()
-        for rows in (1, 16, 40, 200):
-            x = normal(rows, D, dtype=torch.bfloat16)
-            with torch.no_grad():
-                mlp(x)
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph):
-                    y = mlp(x)
-                x.copy_(normal(rows, D, dtype=torch.bfloat16, seed=8))
-                graph.replay()
-            self.assert_close([y], [expected(x, weights)], torch.bfloat16)
+        for name, make in KINDS.items():
+            mlp, weights = make()
+            for rows in (1, 16, 40, 200):
+                with self.subTest(kind=name, rows=rows), torch.no_grad():
+                    x = normal(rows, D, dtype=torch.bfloat16)
+                    mlp(x)
+                    graph = torch.cuda.CUDAGraph()
+                    with torch.cuda.graph(graph):
+                        y = mlp(x)
+                    x.copy_(normal(rows, D, dtype=torch.bfloat16, seed=8))
+                    graph.replay()
+                    self.assertTrue(torch.equal(y, mlp(x)))
+                    if mlp.attributes["input_dtype"] == "x":
+                        self.assert_close([y], [expected(x, weights)], torch.bfloat16)
 
 
 class Quantized(torch.nn.Module):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """replace: makes the gated MLPs of a model with quantized weights compute with Kiln: those whose three linears hold
-what GPTQ, AWQ or compressed-tensors wrote, or FP8 with scales of rows, of blocks as DeepSeek has them or of all, in a
-layout that the op pack takes.
+what GPTQ, AWQ or compressed-tensors wrote, torchao's weights with whole zero points, or FP8 with scales of rows, of
+blocks as DeepSeek has them or of all, in a layout that the op pack takes.
 
 compressed-tensors puts a forward on each linear, and makes plain weights of a model at its first call, or here; the
 codes are those that its own compression gives.
@@ -40,6 +40,7 @@ _FACTOR = 0.25  # of each of them: how far a forward may be from a multiple of t
 _FEW_ROWS = (0.1, 1.0, 10.0, 100.0)  # the scales of the rows that a forward is tried on
 _LARGE = 128.0  # what gate and up reach in further rows
 _FLOAT8 = getattr(torch, "float8_e4m3fn", None)
+_PLAIN = (Tensor, nn.Parameter, type(None))
 
 
 class Codes(NamedTuple):
@@ -107,13 +108,18 @@ def _in_files(linear: nn.Module) -> Union[nn.Module, str]:
     return held
 
 
+def _parts(tensor: Any) -> dict[str, Any]:
+    """What a tensor of one of torchao's classes is made of, which has no storage of its own."""
+    return vars(tensor) if type(tensor) not in _PLAIN and hasattr(tensor, "qdata") else {}
+
+
 def _is_quantized(linear: Any) -> bool:
     if not isinstance(linear, nn.Module):
         return False
     if _forward_of_tool(linear) is not None:
         return True
     weight = _tensor(linear, "weight")
-    return any(_tensor(linear, name) is not None for name in ("qweight", "weight_packed", "weight_scale_inv")) or (
+    return bool(_parts(weight)) or any(_tensor(linear, name) is not None for name in ("qweight", "weight_packed", "weight_scale_inv")) or (
         weight is not None and "float8" in str(weight.dtype))
 
 
@@ -131,6 +137,8 @@ def codes_of(linear: nn.Module) -> Union[Codes, str]:
         found = _of_qweight(linear)
     elif _tensor(linear, "weight_packed") is not None:
         found = _of_compressed_tensors(linear)
+    elif _parts(_tensor(linear, "weight")):
+        found = _of_torchao(linear)
     elif _is_quantized(linear):
         found = _of_float8(linear)
     else:
@@ -163,6 +171,37 @@ def _of_qweight(linear: nn.Module) -> Union[Codes, str]:
     if not _is_in_order(_tensor(linear, "g_idx"), columns, groups):
         return "has columns in an order of their own (act-order, g_idx), which pack does not take"
     return Codes(("gptq", "gptq_v2"), bits, rows, columns, groups, qweight, scales, qzeros, bias)
+
+
+def _of_torchao(linear: nn.Module) -> Union[Codes, str]:
+    weight, bias = _tensor(linear, "weight"), _tensor(linear, "bias")
+    kind, codes, scales, zeros = type(weight).__name__, *(_tensor(weight, name) for name in
+                                                         ("qdata", "scale", "zero_point"))
+    if kind in ("Int4Tensor", "Int4TilePackedTo4dTensor", "Int4PreshuffledTensor"):
+        return f"has torchao's {kind}, whose zero points are floating-point; pack takes whole ones"
+    if kind not in ("IntxUnpackedToInt8Tensor", "Int8Tensor", "Float8Tensor"):
+        return f"has torchao's {kind}, which pack does not take"
+    if codes.dim() != 2 or scales is None or scales.dim() != 2:
+        return f"has torchao's {kind} with codes {list(codes.shape)}; pack takes a matrix with scales of its rows"
+    rows, columns = codes.shape
+    if kind == "Float8Tensor":
+        held = nn.Module()
+        vars(held).update(weight=codes, weight_scale=scales, bias=bias)
+        return _of_float8(held)
+    if any(getattr(weight, name, None) is not None for name in
+           ("activation_quantization", "act_quant_kwargs", "act_quant_scale", "act_pre_scale")):
+        return "has quantized activations, too"
+    if zeros is not None and zeros.is_floating_point() and bool((zeros != 0).any()):
+        return f"has zero points in {zeros.dtype}; pack takes whole ones"
+    bits = int(str(getattr(weight, "target_dtype", torch.int8))[len("torch.int"):])
+    if scales.shape[0] != rows:
+        return f"has scales {list(scales.shape)} of {rows} rows; pack takes one for each row"
+
+    def unsigned(values: Tensor) -> Tensor:
+        return (values.detach().to(torch.int16) + (1 << (bits - 1))).to(torch.uint8)
+
+    return Codes(("plain",), bits, rows, columns, scales.shape[1], unsigned(codes), scales,
+                 None if zeros is None else unsigned(zeros), bias)
 
 
 def _of_float8(linear: nn.Module) -> Union[Codes, str]:
@@ -253,8 +292,14 @@ class _Seen(NamedTuple):
         for held in (own, linear._parameters, linear._buffers):
             for name, tensor in held.items():
                 if isinstance(tensor, Tensor) or held is not own:
-                    state = (0, 0) if tensor is None else (_version_of(tensor), tensor.data_ptr())
-                    yield cls(name, held, {} if held is own else own, tensor, *state)
+                    yield cls._of(name, held, {} if held is own else own, tensor)
+                for part, value in _parts(tensor).items():
+                    if value is None or isinstance(value, Tensor):
+                        yield cls._of(part, vars(tensor), {}, value)
+
+    @classmethod
+    def _of(cls, name: str, held: dict[str, Any], before: dict[str, Any], tensor: Optional[Tensor]) -> _Seen:
+        return cls(name, held, before, tensor, *((0, 0) if tensor is None else (_version_of(tensor), tensor.data_ptr())))
 
 
 def _version_of(tensor: Tensor) -> int:
@@ -289,6 +334,8 @@ def _objects_of(linears: tuple[nn.Module, ...], classes: tuple[Any, ...]) -> lis
         found += linear.__dict__.values()
         found += linear._parameters.values()
         found += linear._buffers.values()
+        for tensor in linear._parameters.values():
+            found += _parts(tensor).values()
     return found
 
 
@@ -601,8 +648,8 @@ def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[
 
 def replace(model: nn.Module, *, version: int = 0, overflow: str = "infinity", batch_invariant: bool = False,
             **options: Any) -> Report:
-    """Makes the MLPs of `model` whose weights are in FP8, or GPTQ's, AWQ's or compressed-tensors' codes, compute with
-    Kiln.
+    """Makes the MLPs of `model` whose weights are in FP8, or GPTQ's, AWQ's, compressed-tensors' or torchao's codes,
+    compute with Kiln.
 
     An MLP has three linears, named as Llama, T5 or Meta's Llama has them, which hold codes in a layout that pack takes;
     its forward is compared on a few rows. What stays as it is has its reason in the report, and one FallbackWarning.

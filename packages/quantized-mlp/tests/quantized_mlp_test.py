@@ -393,6 +393,54 @@ def linear_of_tool(rows, columns, seed, of_tool, bits=4, group=64):
     return linear
 
 
+class IntxUnpackedToInt8Tensor(torch.Tensor):
+    """As torchao 0.18 has it, by name: a weight without storage, of tensors that its operators go through to."""
+
+    facts = ("qdata", "scale", "zero_point", "target_dtype", "block_size", "activation_quantization")
+
+    @staticmethod
+    def __new__(cls, qdata, scale, *others):
+        return torch.Tensor._make_wrapper_subclass(cls, qdata.shape, dtype=scale.dtype, device=qdata.device)
+
+    def __init__(self, *facts):
+        vars(self).update(zip(self.facts, facts))
+
+    def of_parts(self, function):
+        own = vars(self)
+        return type(self)(*(function(own[name]) if isinstance(own[name], torch.Tensor) else own[name]
+                            for name in self.facts))
+
+    def meant(self):
+        scale, zero = (t.float().repeat_interleave(self.block_size[1], 1) for t in (self.scale, self.zero_point))
+        return (self.qdata.float() - zero) * scale
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        if function is F.linear:
+            return F.linear(args[0].float(), args[1].meant()).to(args[0].dtype)
+        return super().__torch_function__(function, types, args, kwargs)
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        return args[0].of_parts(lambda t: function(t, *args[1:], **(kwargs or {})))
+
+    def __reduce_ex__(self, protocol):
+        return type(self), tuple(vars(self)[name] for name in self.facts)
+
+
+def linear_of_torchao(rows, columns, seed, bits=4, group=64, dtype=torch.bfloat16, zeros=True, rounds=None,
+                      cls=IntxUnpackedToInt8Tensor):
+    codes = random_codes(rows, columns, bits, seed) - (1 << (bits - 1))
+    scale = (normal(rows, columns // group, seed=seed + 5).cpu().abs() / (1 << bits) / 8).to(dtype)
+    zero = random_codes(rows, columns // group, bits, seed + 9) - (1 << (bits - 1)) if zeros is True else (
+        torch.full_like(scale, zeros))
+    linear = torch.nn.Linear(columns, rows, bias=False)
+    linear.weight = torch.nn.Parameter(
+        cls(codes.to(DEVICE, torch.int8), scale.to(DEVICE), zero.to(DEVICE, torch.int8 if zeros is True else dtype),
+             getattr(torch, f"int{bits}"), (1, group), rounds), requires_grad=False)
+    return linear
+
+
 class Mlp(torch.nn.Module):
     def __init__(self, kind, **options):
         super().__init__()
@@ -498,6 +546,51 @@ class Replace(TorchCase):
                 change(model["mlp"].up_proj)
                 with self.assertWarns(kiln.torch.FallbackWarning):
                     self.assertIn(words, kiln.torch.replace(model).kept[0].what)
+
+    def test_tensors_of_torchao(self):
+        for bits, group, zeros in ((4, 32, True), (4, 64, 0), (8, 64, True)):
+            for dtype in (torch.bfloat16, torch.float16):
+                with self.subTest(bits=bits, group=group, zeros=zeros, dtype=dtype), torch.no_grad():
+                    mlp = Mlp(linear_of_torchao, bits=bits, group=group, zeros=zeros, dtype=dtype)
+                    x = normal(2, 5, D, dtype=dtype)
+                    own = mlp(x)
+                    weights = {name: getattr(mlp, f"{name}_proj").weight.meant() for name in SHAPES}
+                    report, told = self.replaced(mlp)
+                    self.assertEqual([swap.name for swap in report.swapped], ["mlp"], str(report))
+                    self.assertIn(f"int{bits} of plain", report.swapped[0].what)
+                    self.assertEqual(told, [])
+                    with self.computes("forward", "forward"):
+                        found = mlp(x)
+                        self.assertTrue(torch.equal(copy.deepcopy(mlp)(x), found))
+                    self.assert_close([found], [expected(x, weights)], dtype)
+                    mlp.up_proj.weight.scale.mul_(2)
+                    for made in (mlp, copy.deepcopy(mlp)):
+                        with self.assertWarnsRegex(kiln.torch.FallbackWarning, "scale has changed since replace"):
+                            self.assertFalse(torch.equal(made(x), found))
+                    self.assertEqual(kiln.torch.restore(mlp), 1)
+                    mlp.up_proj.weight.scale.div_(2)
+                    self.assertTrue(torch.equal(mlp(x), own))
+        mlp = Mlp(linear_of_torchao)
+        self.assertEqual(len(self.replaced(mlp)[0].swapped), 1)
+        mlp.gate_proj.weight.qdata = mlp.gate_proj.weight.qdata.clone()
+        with self.assertWarnsRegex(kiln.torch.FallbackWarning, "qdata has changed since replace"), torch.no_grad():
+            mlp(normal(3, D, dtype=torch.bfloat16))
+
+        def named(name):
+            return type(name, (IntxUnpackedToInt8Tensor,), {})
+
+        for options, words in (
+                ({"zeros": 0.5}, "gate_proj has zero points in torch.bfloat16; pack takes whole ones"),
+                ({"rounds": "int8_asym_per_token"}, "gate_proj has quantized activations, too"),
+                ({"bits": 3}, "gate_proj has 3 bits; pack takes 4 and 8"),
+                ({"group": 16}, "gate_proj has 8 groups of 128 columns"),
+                ({"cls": named("Int4Tensor")}, "gate_proj has torchao's Int4Tensor, whose zero points are floating-point"),
+                ({"cls": named("Int4PlainInt32Tensor")}, "gate_proj has torchao's Int4PlainInt32Tensor, which pack does")):
+            with self.subTest(words=words):
+                report, told = self.replaced(Mlp(linear_of_torchao, **options))
+                self.assertEqual(report.swapped, ())
+                self.assertIn(words, report.kept[0].what)
+                self.assertEqual(len(told), 1)
 
     def test_float8(self):
         for kind in (Float8, Float8Rows):

@@ -109,7 +109,8 @@ def loaded(folder, form):
     more = {}
     if form == "fp8-rows" and timing.DEVICE == "cuda":
         more["quantization_config"] = transformers.CompressedTensorsConfig(use_optimized_inference=True)
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, **more).to(timing.DEVICE).eval()
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, device_map={"": timing.DEVICE},
+                                                              **more).eval()
     with torch.no_grad():
         model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=timing.DEVICE))  # which gives int4 plain weights
     return model

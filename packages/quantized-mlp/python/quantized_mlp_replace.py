@@ -212,7 +212,8 @@ def _of_float8(linear: nn.Module) -> Union[Codes, str]:
         kind = "no weight" if weight is None else f"weights in {weight.dtype} and {'no ' * (scales is None)}scales"
         return f"has {kind}; pack takes torch.float8_e4m3fn with weight_scale_inv or weight_scale"
     rows, columns = weight.shape
-    if scales.dim() < 2:
+    is_row = tuple(scales.shape) == (1, rows) and all(-(-columns // size) != rows for size in (32, 64, 128))
+    if scales.dim() < 2 or is_row:  # transformers' linears with FP8 products have the scales of rows in one row
         scales = scales.reshape(-1, 1)
     if scales.shape[0] not in (1, -(-rows // 128), rows):
         return f"has scales {list(scales.shape)} of {rows} rows; pack takes one for each row, 128 rows or all"
@@ -318,7 +319,10 @@ def _first_changed(seen: tuple[_Seen, ...]) -> str:
 
 
 def _forwards(linear: nn.Module) -> tuple[Any, Any]:
-    return type(linear).forward, _forward_of_tool(linear)
+    """Its class's, and its own where compressed-tensors put one there, or that of the class, when it took one away."""
+    own = vars(linear).get("forward")
+    is_class_s = getattr(own, "__func__", None) is type(linear).forward and own.__self__ is linear
+    return type(linear).forward, own if is_class_s else _forward_of_tool(linear)
 
 
 def _count(linear: nn.Module) -> tuple[int, int]:
@@ -571,6 +575,9 @@ def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[
         return _INFERENCE
     found = []
     for each in names:
+        why = between.on_module(module._modules[each], *_forwards(module._modules[each]))
+        if why != "":
+            return f"{each} {why}"
         linear = _in_files(module._modules[each])
         codes = linear if isinstance(linear, str) else codes_of(linear)
         if isinstance(codes, str):

@@ -326,6 +326,15 @@ class Float8Rows(Float8):
     rows, group, name = 1, 0, "weight_scale"
 
 
+class Float8ScaledMm(Float8Rows):
+    """As transformers' CompressedTensorsFP8Linear has its scales, and its forward since compressed-tensors put it back."""
+
+    def __init__(self, rows, columns, seed):
+        super().__init__(rows, columns, seed)
+        self.weight_scale.data = self.weight_scale.reshape(1, rows)
+        self.forward = type(self).forward.__get__(self)
+
+
 class Float8Tokens(Float8Rows):
     """As compressed-tensors rounds x: of three dimensions each token, of two all by one scale. Its gates are small."""
 
@@ -606,7 +615,7 @@ class Replace(TorchCase):
                 self.assertEqual(len(told), 1)
 
     def test_float8(self):
-        for kind in (Float8, Float8Rows, Float8Tokens):
+        for kind in (Float8, Float8Rows, Float8ScaledMm, Float8Tokens):
             with self.subTest(kind=kind.__name__), torch.no_grad():
                 mlp = Mlp(kind)
                 x = normal(2, 40, D, dtype=torch.bfloat16)
@@ -616,7 +625,9 @@ class Replace(TorchCase):
                 self.assertEqual([swap.name for swap in report.swapped], ["mlp"], str(report))
                 self.assertEqual(told, [])
                 self.assertIn("float8_e4m3fn", report.swapped[0].what)
-                self.assert_close([mlp(x)], [expected(x, weights)], torch.bfloat16)
+                for made in (mlp, *copies(mlp)):
+                    with self.computes("forward"):
+                        self.assert_close([made(x)], [expected(x, weights)], torch.bfloat16)
                 kiln.torch.restore(mlp)
                 self.assertTrue(torch.equal(mlp(x), own))
 
@@ -661,6 +672,12 @@ class Replace(TorchCase):
         def float32_scales(mlp):
             mlp.down_proj.scales = mlp.down_proj.scales.float()
 
+        def hooked(mlp):
+            mlp.up_proj.register_forward_hook(lambda module, inputs, y: y)
+
+        def own_forward(mlp):
+            mlp.up_proj.forward = lambda x: x
+
         def noting(mlp):
             def forward(self, x):
                 self.last = x
@@ -669,7 +686,8 @@ class Replace(TorchCase):
             own = type(mlp).forward
             mlp.__class__ = type("Noting", (Mlp,), {"forward": forward})
 
-        for change, words in ((noting, "its forward writes last"),
+        for change, words in ((noting, "its forward writes last"), (hooked, "up_proj has hooks"),
+                              (own_forward, "up_proj has a forward of its own"),
                               (reordered, "up_proj has columns in an order of their own"),
                               (three_bits, "gate_proj has "), (other_activation, "its activation is none of silu"),
                               (clamped_act, "its activation is none of silu"),

@@ -1,15 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times quantized-mlp on a GPU beside a bare read of the packed bytes, PyTorch's bfloat16, int4 and FP8 products.
+"""Times quantized-mlp on a GPU beside a bare read of the packed bytes, Kiln's and PyTorch's bfloat16, int4 and FP8
+products.
 
     decode.py --commit HASH --out FILE [--rows 1,2,4] [--shapes 4096x14336,…] [--only int4,w8a8,…]
+              [--variant cu11.8-compute_80-x86_64] [--registry FOLDER]
 
 A contender's calls, on three sets of weights that together do not fit the L2 cache, are one CUDA graph: see
 packages/rows/bench/timing.py. `read` is the share of the time that a kernel takes which reads the same packed bytes and
-does nothing else. tinygemm: torch._weight_int4pack_mm thrice, beside silu and product,
+does nothing else. kiln bfloat16: swiglu-mlp@1. tinygemm: torch._weight_int4pack_mm thrice, beside silu and product,
 up to 64 tokens. scaled_mm: torch._scaled_mm thrice, of FP8 with a scale for each row of the weights and of x, which
-PyTorch's operators round, as they do h; alone: without that, and without silu. w8a8: weights as e4m3, x and h rounded
-to FP8 by Kiln.
+PyTorch's operators round, as they do h; compiled: those operators by torch.compile; alone: without them. deep_gemm: the
+same by DeepGEMM, with scales of 128 x 128 and 1 x 128, gate and up in one product. w8a8: weights as e4m3, x and h
+rounded to FP8 by Kiln.
+
+--variant takes that variant of quantized-mlp and not the best that fits, --registry takes it of that folder; swiglu-mlp
+stays the best of KILN_REGISTRY. Prefill is --rows 512,1024,2048,4096.
 """
 
 import pathlib
@@ -104,6 +110,17 @@ class Eager:
         y.copy_(linear(torch.nn.functional.silu(linear(x, self.gate)) * linear(x, self.up), self.down))
 
 
+class Kiln16(Eager):
+    """The same by swiglu-mlp."""
+
+    def __init__(self, kernel, width, hidden):
+        super().__init__(width, hidden)
+        self.kernel = kernel
+
+    def __call__(self, x, y):
+        self.kernel.forward(x, self.gate, self.up, self.down, y=y)
+
+
 class Tinygemm:
     def __init__(self, width, hidden):
         self.weights = []
@@ -120,53 +137,106 @@ class Tinygemm:
         y.copy_(self.product(torch.nn.functional.silu(self.product(x, 0)) * self.product(x, 1), 2))
 
 
+def rounded(x, group):
+    """x in FP8, and the scales of each `group` columns of a row, 0: of a row; a token's lie a column apart."""
+    blocks = x.unflatten(1, (-1, group or x.shape[1]))
+    most = blocks.abs().amax(2, keepdim=True).float() / 448
+    return (blocks / most).to(torch.float8_e4m3fn).flatten(1), most.squeeze(2).t().contiguous().t()
+
+
+def gated(gate, up, group):
+    return rounded(torch.nn.functional.silu(gate) * up, group)
+
+
+def compiled(function):
+    return torch.compile(function, dynamic=True)
+
+
 class Scaled:
     """FP8 with a scale for each row, of x and h too."""
 
-    def __init__(self, width, hidden):
-        self.weights = [(random_float8(*shape).t(), torch.full((1, shape[0]), 1 / (256 * shape[1] ** 0.5), device="cuda"))
-                        for shape in ((hidden, width), (hidden, width), (width, hidden))]
+    group = 0
 
-    @staticmethod
-    def rounded(x):
-        most = x.abs().amax(1, keepdim=True).float() / 448
-        return (x / most).to(torch.float8_e4m3fn), most
+    def __init__(self, width, hidden, around=lambda function: function):
+        self.hidden, self.rounded, self.gated = hidden, around(rounded), around(gated)
+        self.weights = [self.weight(*shape) for shape in self.shapes(width, hidden)]
+        self.inputs = {}
+
+    def shapes(self, width, hidden):
+        return (hidden, width), (hidden, width), (width, hidden)
+
+    def weight(self, rows, columns):
+        return random_float8(rows, columns).t(), torch.full((1, rows), 1 / (256 * columns ** 0.5), device="cuda")
 
     def product(self, x, scale, number):
         weight, scales = self.weights[number]
         return torch._scaled_mm(x, weight, scale_a=scale, scale_b=scales, out_dtype=torch.bfloat16, use_fast_accum=True)
 
-    def __call__(self, x, y):
-        x8 = self.rounded(x)
-        h8 = self.rounded(torch.nn.functional.silu(self.product(*x8, 0)) * self.product(*x8, 1))
-        y.copy_(self.product(*h8, 2))
+    def of_x(self, x8):
+        return self.product(*x8, 0), self.product(*x8, 1)
 
-
-class ScaledAlone(Scaled):
-    """Its products alone, of numbers that were rounded before."""
-
-    def __init__(self, width, hidden):
-        super().__init__(width, hidden)
-        self.inputs = {}
+    def last(self, h8, y):
+        y.copy_(self.product(*h8, len(self.weights) - 1))
 
     def __call__(self, x, y):
+        self.last(self.gated(*self.of_x(self.rounded(x, self.group)), self.group), y)
+
+    def alone(self, x, y):
+        """Its products alone, of numbers that were rounded before."""
         if len(x) not in self.inputs:
-            hidden = self.weights[2][0].shape[0]
-            self.inputs = {len(x): [self.rounded(x), self.rounded(normal(len(x), hidden))]}
+            self.inputs = {len(x): [self.rounded(t, self.group) for t in (x, normal(len(x), self.hidden))]}
         x8, h8 = self.inputs[len(x)]
-        self.product(*x8, 0)
-        self.product(*x8, 1)
-        y.copy_(self.product(*h8, 2))
+        self.of_x(x8)
+        self.last(h8, y)
 
 
-def measure(kernel, width, hidden, rows, only):
+class DeepGemm(Scaled):
+    """FP8 in blocks of 128 x 128, and of 1 x 128 of x and h. Gate and up are one matrix."""
+
+    group = GROUP
+
+    def shapes(self, width, hidden):
+        return (2 * hidden, width), (width, hidden)
+
+    def weight(self, rows, columns):
+        scales = torch.full((rows // GROUP, columns // GROUP), 1 / (256 * columns ** 0.5), device="cuda")
+        return random_float8(rows, columns), scales
+
+    def of_x(self, x8):
+        y = torch.empty(len(x8[0]), len(self.weights[0][0]), dtype=torch.bfloat16, device="cuda")
+        timing.imported("deep_gemm").fp8_gemm_nt(x8, self.weights[0], y)
+        return y.chunk(2, 1)
+
+    def last(self, h8, y):
+        timing.imported("deep_gemm").fp8_gemm_nt(h8, self.weights[1], y)
+
+
+class Alone:
+    def __init__(self, of):
+        self.alone = of.alone
+
+    def __call__(self, x, y):
+        self.alone(x, y)
+
+
+def makers_of(kernel, width, hidden, only):
+    def fp8(kind, name):
+        return {name: lambda: kind(width, hidden), f"{name} compiled": lambda: kind(width, hidden, compiled),
+                f"{name} alone": lambda: Alone(kind(width, hidden))}
+
     makers = {"int4": lambda: Quantized(kernel, 4, width, hidden), "int8": lambda: Quantized(kernel, 8, width, hidden),
               "e4m3": lambda: Quantized(kernel, 8, width, hidden, 0, True),
               "e4m3 blocks": lambda: Quantized(kernel, 8, width, hidden, GROUP, True),
               "w8a8": lambda: W8A8(kernel, width, hidden, 0), "w8a8 blocks": lambda: W8A8(kernel, width, hidden, GROUP),
+              "kiln bfloat16": lambda: Kiln16(kiln.get_kernel("swiglu-mlp", 1, device="cuda"), width, hidden),
               "bfloat16": lambda: Eager(width, hidden), "tinygemm": lambda: Tinygemm(width, hidden),
-              "scaled_mm": lambda: Scaled(width, hidden), "scaled_mm alone": lambda: ScaledAlone(width, hidden)}
-    contenders, failed = timing.prepared({name: makers[name] for name in only or makers},
+              **fp8(Scaled, "scaled_mm"), **fp8(DeepGemm, "deep_gemm")}
+    return {name: makers[name] for name in only or makers
+            if not name.startswith("deep_gemm") or timing.imported("deep_gemm")}
+
+
+def measure(kernel, width, hidden, rows, only):
+    contenders, failed = timing.prepared(makers_of(kernel, width, hidden, only),
                                          lambda make: [make() for _ in range(SETS)])
     ours = [name for name, calls in contenders.items() if isinstance(calls[0], Quantized)]
     for name in ours:
@@ -190,12 +260,14 @@ def main():
         parser.add_argument("--rows", default=",".join(map(str, ROWS)))
         parser.add_argument("--shapes", default=",".join(f"{width}x{hidden}" for width, hidden in SHAPES))
         parser.add_argument("--only", help="contenders, with commas between; default: all")
+        parser.add_argument("--variant", help="of quantized-mlp; default: the best that fits")
+        parser.add_argument("--registry", help="of quantized-mlp; default: KILN_REGISTRY")
 
     arguments = timing.arguments_of(__doc__, options)
     only = arguments.only.split(",") if arguments.only else None
     results = timing.Results("quantized-mlp", arguments)
-    results.head["group"] = GROUP
-    kernel = kiln.get_kernel("quantized-mlp", 1, device="cuda")
+    kernel = kiln.get_kernel("quantized-mlp", 1, device="cuda", variant=arguments.variant, registry=arguments.registry)
+    results.head.update(variant=kernel.variant, group=GROUP)
     with timing.own_stream():
         for each in arguments.shapes.split(","):
             width, hidden = map(int, each.split("x"))

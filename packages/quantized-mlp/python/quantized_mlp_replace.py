@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """replace: makes the gated MLPs of a model with quantized weights compute with Kiln: those whose three linears hold
-what GPTQ, AWQ or compressed-tensors wrote, or FP8 with scales of rows, of blocks as DeepSeek has them or of all, in a
-layout that the op pack takes.
+what GPTQ, AWQ or compressed-tensors wrote, torchao's weights with whole zero points, or FP8 with scales of rows, of
+blocks as DeepSeek has them or of all, in a layout that the op pack takes.
 
 compressed-tensors puts a forward on each linear, and makes plain weights of a model at its first call, or here; the
 codes are those that its own compression gives.
@@ -40,6 +40,7 @@ _FACTOR = 0.25  # of each of them: how far a forward may be from a multiple of t
 _FEW_ROWS = (0.1, 1.0, 10.0, 100.0)  # the scales of the rows that a forward is tried on
 _LARGE = 128.0  # what gate and up reach in further rows
 _FLOAT8 = getattr(torch, "float8_e4m3fn", None)
+_PLAIN = (Tensor, nn.Parameter, type(None))
 
 
 class Codes(NamedTuple):
@@ -107,13 +108,18 @@ def _in_files(linear: nn.Module) -> Union[nn.Module, str]:
     return held
 
 
+def _parts(tensor: Any) -> dict[str, Any]:
+    """What a tensor of one of torchao's classes is made of, which has no storage of its own."""
+    return vars(tensor) if type(tensor) not in _PLAIN and hasattr(tensor, "qdata") else {}
+
+
 def _is_quantized(linear: Any) -> bool:
     if not isinstance(linear, nn.Module):
         return False
     if _forward_of_tool(linear) is not None:
         return True
     weight = _tensor(linear, "weight")
-    return any(_tensor(linear, name) is not None for name in ("qweight", "weight_packed", "weight_scale_inv")) or (
+    return bool(_parts(weight)) or any(_tensor(linear, name) is not None for name in ("qweight", "weight_packed", "weight_scale_inv")) or (
         weight is not None and "float8" in str(weight.dtype))
 
 
@@ -131,6 +137,8 @@ def codes_of(linear: nn.Module) -> Union[Codes, str]:
         found = _of_qweight(linear)
     elif _tensor(linear, "weight_packed") is not None:
         found = _of_compressed_tensors(linear)
+    elif _parts(_tensor(linear, "weight")):
+        found = _of_torchao(linear)
     elif _is_quantized(linear):
         found = _of_float8(linear)
     else:
@@ -165,6 +173,37 @@ def _of_qweight(linear: nn.Module) -> Union[Codes, str]:
     return Codes(("gptq", "gptq_v2"), bits, rows, columns, groups, qweight, scales, qzeros, bias)
 
 
+def _of_torchao(linear: nn.Module) -> Union[Codes, str]:
+    weight, bias = _tensor(linear, "weight"), _tensor(linear, "bias")
+    kind, codes, scales, zeros = type(weight).__name__, *(_tensor(weight, name) for name in
+                                                         ("qdata", "scale", "zero_point"))
+    if kind in ("Int4Tensor", "Int4TilePackedTo4dTensor", "Int4PreshuffledTensor"):
+        return f"has torchao's {kind}, whose zero points are floating-point; pack takes whole ones"
+    if kind not in ("IntxUnpackedToInt8Tensor", "Int8Tensor", "Float8Tensor"):
+        return f"has torchao's {kind}, which pack does not take"
+    if codes.dim() != 2 or scales is None or scales.dim() != 2:
+        return f"has torchao's {kind} with codes {list(codes.shape)}; pack takes a matrix with scales of its rows"
+    rows, columns = codes.shape
+    if kind == "Float8Tensor":
+        held = nn.Module()
+        vars(held).update(weight=codes, weight_scale=scales, bias=bias)
+        return _of_float8(held)
+    if any(getattr(weight, name, None) is not None for name in
+           ("activation_quantization", "act_quant_kwargs", "act_quant_scale", "act_pre_scale")):
+        return "has quantized activations, too"
+    if zeros is not None and zeros.is_floating_point() and bool((zeros != 0).any()):
+        return f"has zero points in {zeros.dtype}; pack takes whole ones"
+    bits = int(str(getattr(weight, "target_dtype", torch.int8))[len("torch.int"):])
+    if scales.shape[0] != rows:
+        return f"has scales {list(scales.shape)} of {rows} rows; pack takes one for each row"
+
+    def unsigned(values: Tensor) -> Tensor:
+        return (values.detach().to(torch.int16) + (1 << (bits - 1))).to(torch.uint8)
+
+    return Codes(("plain",), bits, rows, columns, scales.shape[1], unsigned(codes), scales,
+                 None if zeros is None else unsigned(zeros), bias)
+
+
 def _of_float8(linear: nn.Module) -> Union[Codes, str]:
     weight = _tensor(linear, "weight")
     scales = next((found for name in ("weight_scale_inv", "weight_scale") for found in (_tensor(linear, name),)
@@ -173,7 +212,8 @@ def _of_float8(linear: nn.Module) -> Union[Codes, str]:
         kind = "no weight" if weight is None else f"weights in {weight.dtype} and {'no ' * (scales is None)}scales"
         return f"has {kind}; pack takes torch.float8_e4m3fn with weight_scale_inv or weight_scale"
     rows, columns = weight.shape
-    if scales.dim() < 2:
+    is_row = tuple(scales.shape) == (1, rows) and all(-(-columns // size) != rows for size in (32, 64, 128))
+    if scales.dim() < 2 or is_row:  # transformers' linears with FP8 products have the scales of rows in one row
         scales = scales.reshape(-1, 1)
     if scales.shape[0] not in (1, -(-rows // 128), rows):
         return f"has scales {list(scales.shape)} of {rows} rows; pack takes one for each row, 128 rows or all"
@@ -253,8 +293,14 @@ class _Seen(NamedTuple):
         for held in (own, linear._parameters, linear._buffers):
             for name, tensor in held.items():
                 if isinstance(tensor, Tensor) or held is not own:
-                    state = (0, 0) if tensor is None else (_version_of(tensor), tensor.data_ptr())
-                    yield cls(name, held, {} if held is own else own, tensor, *state)
+                    yield cls._of(name, held, {} if held is own else own, tensor)
+                for part, value in _parts(tensor).items():
+                    if value is None or isinstance(value, Tensor):
+                        yield cls._of(part, vars(tensor), {}, value)
+
+    @classmethod
+    def _of(cls, name: str, held: dict[str, Any], before: dict[str, Any], tensor: Optional[Tensor]) -> _Seen:
+        return cls(name, held, before, tensor, *((0, 0) if tensor is None else (_version_of(tensor), tensor.data_ptr())))
 
 
 def _version_of(tensor: Tensor) -> int:
@@ -273,7 +319,10 @@ def _first_changed(seen: tuple[_Seen, ...]) -> str:
 
 
 def _forwards(linear: nn.Module) -> tuple[Any, Any]:
-    return type(linear).forward, _forward_of_tool(linear)
+    """Its class's, and its own where compressed-tensors put one there, or that of the class, when it took one away."""
+    own = vars(linear).get("forward")
+    is_class_s = getattr(own, "__func__", None) is type(linear).forward and own.__self__ is linear
+    return type(linear).forward, own if is_class_s else _forward_of_tool(linear)
 
 
 def _count(linear: nn.Module) -> tuple[int, int]:
@@ -289,6 +338,8 @@ def _objects_of(linears: tuple[nn.Module, ...], classes: tuple[Any, ...]) -> lis
         found += linear.__dict__.values()
         found += linear._parameters.values()
         found += linear._buffers.values()
+        for tensor in linear._parameters.values():
+            found += _parts(tensor).values()
     return found
 
 
@@ -524,6 +575,9 @@ def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[
         return _INFERENCE
     found = []
     for each in names:
+        why = between.on_module(module._modules[each], *_forwards(module._modules[each]))
+        if why != "":
+            return f"{each} {why}"
         linear = _in_files(module._modules[each])
         codes = linear if isinstance(linear, str) else codes_of(linear)
         if isinstance(codes, str):
@@ -564,17 +618,20 @@ def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[
                 # _in_files has compared the weights of those of compressed-tensors
                 if is_float8 and _forward_of_tool(linear) is None and not _means_float8(linear, codes, x.dtype):
                     return f"{each} gives something else than its codes and scales mean"
-            x = _with_large_rows(linears, [each.bias for each in found], x)
-            expected, deep = module.forward(x), x.reshape(2, -1, x.shape[1])
+            few, x = x, _with_large_rows(linears, [each.bias for each in found], x)
+            deep = x.reshape(2, -1, x.shape[1])
+            expected = module.forward(deep)
             if not isinstance(expected, Tensor) or expected.dtype != x.dtype:
                 return f"its forward gives something else than {x.dtype} of it"
-            is_same = _agree(module.forward(deep).flatten(0, -2), expected, close)
-            for layouts in _layouts(found) if is_same else ():
+            expected = expected.flatten(0, -2)
+            # In two dimensions compressed-tensors rounds all tokens by one scale: large rows would hide the usual ones.
+            of_few = module.forward(few)
+            for layouts in _layouts(found):
                 packed = [_packed(kernel, codes, layout) for codes, layout in zip(found, layouts)]
                 tensors = (*packed[0], *packed[1], *packed[2], _padded(gate.bias), _padded(up.bias),
                            None if down.bias is None else down.bias.detach())
                 y = _call(tensors, x, key)
-                if _agree(y, expected, close):
+                if _agree(y, expected, close) and _agree(y[:len(few)], of_few, close):
                     trials.append((float((y[0].float() - expected[0].float()).norm()), layouts[0], tensors))
             if not trials:
                 return "its forward gives something else than its codes mean"
@@ -583,7 +640,7 @@ def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[
                 other_in.append("gradients")
             layer.set_mode(module, True)
             with contextlib.suppress(Exception):  # what a stranger's forward throws in training
-                in_training = module.forward(x)
+                in_training = module.forward(deep)
             if not isinstance(in_training, Tensor) or not _agree(in_training, expected, _SAME):
                 other_in.append("training")
     finally:
@@ -601,8 +658,8 @@ def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[
 
 def replace(model: nn.Module, *, version: int = 0, overflow: str = "infinity", batch_invariant: bool = False,
             **options: Any) -> Report:
-    """Makes the MLPs of `model` whose weights are in FP8, or GPTQ's, AWQ's or compressed-tensors' codes, compute with
-    Kiln.
+    """Makes the MLPs of `model` whose weights are in FP8, or GPTQ's, AWQ's, compressed-tensors' or torchao's codes,
+    compute with Kiln.
 
     An MLP has three linears, named as Llama, T5 or Meta's Llama has them, which hold codes in a layout that pack takes;
     its forward is compared on a few rows. What stays as it is has its reason in the report, and one FallbackWarning.

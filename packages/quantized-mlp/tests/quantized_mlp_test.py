@@ -10,6 +10,7 @@ and kiln.torch.replace of modules that hold what public quantisers write.
 
 import contextlib
 import copy
+import functools
 import io
 import pathlib
 import pickle
@@ -77,6 +78,14 @@ def float8_layer_of(group=0, scale_rows=1, scales_in=torch.float32, dtype=torch.
         weights[name] = (codes.float() * spread.repeat_interleave(group or columns, 1)[:, :columns]).to(DEVICE)
         mlp.pack(name, codes, scales)
     return mlp, weights
+
+
+W8A8 = {"input_dtype": "float8_e4m3fn"}
+KINDS = {  # of a layer in bfloat16
+    "int4": layer_of, "int4, plain": functools.partial(layer_of, zeros=False, layout="plain"),
+    "int8": functools.partial(layer_of, 8), "FP8, rows": float8_layer_of,
+    "FP8, blocks": functools.partial(float8_layer_of, 128, 128), "W8A8, rows": functools.partial(float8_layer_of, **W8A8),
+    "W8A8, blocks": functools.partial(float8_layer_of, 128, 128, **W8A8)}
 
 
 def expected(x, weights, residual=None):
@@ -203,19 +212,33 @@ class QuantizedMlp(TorchCase):
         with self.assertRaisesRegex(kiln.InvalidCall, "make the layer with zeros=True"):
             mlp.pack("gate", codes, scales, torch.full((H, D // 64), 3, dtype=torch.uint8))
 
+    def test_rows_alone(self):
+        """With batch_invariant a row's bits depend on that row alone: not on how many there are, nor on the others."""
+        for name, make in KINDS.items():
+            with self.subTest(kind=name), torch.no_grad():
+                mlp, _ = make(batch_invariant=True)
+                x, others = (normal(150, D, dtype=torch.bfloat16, seed=seed) for seed in (1, 2))
+                expected_rows = mlp(x)
+                for rows in (1, 2, 7, 16, 17, 33, 64, 100):
+                    self.assertTrue(torch.equal(mlp(x[:rows]), expected_rows[:rows]), rows)
+                    self.assertTrue(torch.equal(mlp(torch.cat((others[:rows], x[:5])))[rows:], expected_rows[:5]), rows)
+
     @unittest.skipUnless(DEVICE == "cuda", "a GPU's")
     def test_graph(self):
-        mlp, weights = layer_of()
-        for rows in (1, 16, 40, 200):
-            x = normal(rows, D, dtype=torch.bfloat16)
-            with torch.no_grad():
-                mlp(x)
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph):
-                    y = mlp(x)
-                x.copy_(normal(rows, D, dtype=torch.bfloat16, seed=8))
-                graph.replay()
-            self.assert_close([y], [expected(x, weights)], torch.bfloat16)
+        for name, make in KINDS.items():
+            mlp, weights = make()
+            for rows in (1, 16, 40, 200):
+                with self.subTest(kind=name, rows=rows), torch.no_grad():
+                    x = normal(rows, D, dtype=torch.bfloat16)
+                    mlp(x)
+                    graph = torch.cuda.CUDAGraph()
+                    with torch.cuda.graph(graph):
+                        y = mlp(x)
+                    x.copy_(normal(rows, D, dtype=torch.bfloat16, seed=8))
+                    graph.replay()
+                    self.assertTrue(torch.equal(y, mlp(x)))
+                    if mlp.attributes["input_dtype"] == "x":
+                        self.assert_close([y], [expected(x, weights)], torch.bfloat16)
 
 
 class Quantized(torch.nn.Module):
@@ -303,6 +326,28 @@ class Float8Rows(Float8):
     rows, group, name = 1, 0, "weight_scale"
 
 
+class Float8ScaledMm(Float8Rows):
+    """As transformers' CompressedTensorsFP8Linear has its scales, and its forward since compressed-tensors put it back."""
+
+    def __init__(self, rows, columns, seed):
+        super().__init__(rows, columns, seed)
+        self.weight_scale.data = self.weight_scale.reshape(1, rows)
+        self.forward = type(self).forward.__get__(self)
+
+
+class Float8Tokens(Float8Rows):
+    """As compressed-tensors rounds x: of three dimensions each token, of two all by one scale. Its gates are small."""
+
+    def __init__(self, rows, columns, seed):
+        super().__init__(rows, columns, seed)
+        self.meant *= 0.02
+        self.weight_scale.data = self.weight_scale * 0.02
+
+    def forward(self, x):
+        most = (x.abs().amax(-1, keepdim=True) if x.dim() > 2 else x.abs().max()).float() / 448
+        return F.linear((x.float() / most).to(torch.float8_e4m3fn).float() * most, self.meant).to(x.dtype)
+
+
 # What compressed-tensors 0.20 does, under its names: a linear has a forward of its own, and its weights are plain ones
 # from the model's first call on; compress() gives what its files have.
 TOOL = """
@@ -367,6 +412,54 @@ def linear_of_tool(rows, columns, seed, of_tool, bits=4, group=64):
     linear.quantization_scheme = types.SimpleNamespace(
         format=types.SimpleNamespace(value="pack-quantized"), input_activations=None, bits=bits, group=group)
     of_tool.set_forward_quantized(linear)
+    return linear
+
+
+class IntxUnpackedToInt8Tensor(torch.Tensor):
+    """As torchao 0.18 has it, by name: a weight without storage, of tensors that its operators go through to."""
+
+    facts = ("qdata", "scale", "zero_point", "target_dtype", "block_size", "activation_quantization")
+
+    @staticmethod
+    def __new__(cls, qdata, scale, *others):
+        return torch.Tensor._make_wrapper_subclass(cls, qdata.shape, dtype=scale.dtype, device=qdata.device)
+
+    def __init__(self, *facts):
+        vars(self).update(zip(self.facts, facts))
+
+    def of_parts(self, function):
+        own = vars(self)
+        return type(self)(*(function(own[name]) if isinstance(own[name], torch.Tensor) else own[name]
+                            for name in self.facts))
+
+    def meant(self):
+        scale, zero = (t.float().repeat_interleave(self.block_size[1], 1) for t in (self.scale, self.zero_point))
+        return (self.qdata.float() - zero) * scale
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        if function is F.linear:
+            return F.linear(args[0].float(), args[1].meant()).to(args[0].dtype)
+        return super().__torch_function__(function, types, args, kwargs)
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        return args[0].of_parts(lambda t: function(t, *args[1:], **(kwargs or {})))
+
+    def __reduce_ex__(self, protocol):
+        return type(self), tuple(vars(self)[name] for name in self.facts)
+
+
+def linear_of_torchao(rows, columns, seed, bits=4, group=64, dtype=torch.bfloat16, zeros=True, rounds=None,
+                      cls=IntxUnpackedToInt8Tensor):
+    codes = random_codes(rows, columns, bits, seed) - (1 << (bits - 1))
+    scale = (normal(rows, columns // group, seed=seed + 5).cpu().abs() / (1 << bits) / 8).to(dtype)
+    zero = random_codes(rows, columns // group, bits, seed + 9) - (1 << (bits - 1)) if zeros is True else (
+        torch.full_like(scale, zeros))
+    linear = torch.nn.Linear(columns, rows, bias=False)
+    linear.weight = torch.nn.Parameter(
+        cls(codes.to(DEVICE, torch.int8), scale.to(DEVICE), zero.to(DEVICE, torch.int8 if zeros is True else dtype),
+             getattr(torch, f"int{bits}"), (1, group), rounds), requires_grad=False)
     return linear
 
 
@@ -476,8 +569,53 @@ class Replace(TorchCase):
                 with self.assertWarns(kiln.torch.FallbackWarning):
                     self.assertIn(words, kiln.torch.replace(model).kept[0].what)
 
+    def test_tensors_of_torchao(self):
+        for bits, group, zeros in ((4, 32, True), (4, 64, 0), (8, 64, True)):
+            for dtype in (torch.bfloat16, torch.float16):
+                with self.subTest(bits=bits, group=group, zeros=zeros, dtype=dtype), torch.no_grad():
+                    mlp = Mlp(linear_of_torchao, bits=bits, group=group, zeros=zeros, dtype=dtype)
+                    x = normal(2, 5, D, dtype=dtype)
+                    own = mlp(x)
+                    weights = {name: getattr(mlp, f"{name}_proj").weight.meant() for name in SHAPES}
+                    report, told = self.replaced(mlp)
+                    self.assertEqual([swap.name for swap in report.swapped], ["mlp"], str(report))
+                    self.assertIn(f"int{bits} of plain", report.swapped[0].what)
+                    self.assertEqual(told, [])
+                    with self.computes("forward", "forward"):
+                        found = mlp(x)
+                        self.assertTrue(torch.equal(copy.deepcopy(mlp)(x), found))
+                    self.assert_close([found], [expected(x, weights)], dtype)
+                    mlp.up_proj.weight.scale.mul_(2)
+                    for made in (mlp, copy.deepcopy(mlp)):
+                        with self.assertWarnsRegex(kiln.torch.FallbackWarning, "scale has changed since replace"):
+                            self.assertFalse(torch.equal(made(x), found))
+                    self.assertEqual(kiln.torch.restore(mlp), 1)
+                    mlp.up_proj.weight.scale.div_(2)
+                    self.assertTrue(torch.equal(mlp(x), own))
+        mlp = Mlp(linear_of_torchao)
+        self.assertEqual(len(self.replaced(mlp)[0].swapped), 1)
+        mlp.gate_proj.weight.qdata = mlp.gate_proj.weight.qdata.clone()
+        with self.assertWarnsRegex(kiln.torch.FallbackWarning, "qdata has changed since replace"), torch.no_grad():
+            mlp(normal(3, D, dtype=torch.bfloat16))
+
+        def named(name):
+            return type(name, (IntxUnpackedToInt8Tensor,), {})
+
+        for options, words in (
+                ({"zeros": 0.5}, "gate_proj has zero points in torch.bfloat16; pack takes whole ones"),
+                ({"rounds": "int8_asym_per_token"}, "gate_proj has quantized activations, too"),
+                ({"bits": 3}, "gate_proj has 3 bits; pack takes 4 and 8"),
+                ({"group": 16}, "gate_proj has 8 groups of 128 columns"),
+                ({"cls": named("Int4Tensor")}, "gate_proj has torchao's Int4Tensor, whose zero points are floating-point"),
+                ({"cls": named("Int4PlainInt32Tensor")}, "gate_proj has torchao's Int4PlainInt32Tensor, which pack does")):
+            with self.subTest(words=words):
+                report, told = self.replaced(Mlp(linear_of_torchao, **options))
+                self.assertEqual(report.swapped, ())
+                self.assertIn(words, report.kept[0].what)
+                self.assertEqual(len(told), 1)
+
     def test_float8(self):
-        for kind in (Float8, Float8Rows):
+        for kind in (Float8, Float8Rows, Float8ScaledMm, Float8Tokens):
             with self.subTest(kind=kind.__name__), torch.no_grad():
                 mlp = Mlp(kind)
                 x = normal(2, 40, D, dtype=torch.bfloat16)
@@ -487,7 +625,9 @@ class Replace(TorchCase):
                 self.assertEqual([swap.name for swap in report.swapped], ["mlp"], str(report))
                 self.assertEqual(told, [])
                 self.assertIn("float8_e4m3fn", report.swapped[0].what)
-                self.assert_close([mlp(x)], [expected(x, weights)], torch.bfloat16)
+                for made in (mlp, *copies(mlp)):
+                    with self.computes("forward"):
+                        self.assert_close([made(x)], [expected(x, weights)], torch.bfloat16)
                 kiln.torch.restore(mlp)
                 self.assertTrue(torch.equal(mlp(x), own))
 
@@ -532,6 +672,12 @@ class Replace(TorchCase):
         def float32_scales(mlp):
             mlp.down_proj.scales = mlp.down_proj.scales.float()
 
+        def hooked(mlp):
+            mlp.up_proj.register_forward_hook(lambda module, inputs, y: y)
+
+        def own_forward(mlp):
+            mlp.up_proj.forward = lambda x: x
+
         def noting(mlp):
             def forward(self, x):
                 self.last = x
@@ -540,7 +686,8 @@ class Replace(TorchCase):
             own = type(mlp).forward
             mlp.__class__ = type("Noting", (Mlp,), {"forward": forward})
 
-        for change, words in ((noting, "its forward writes last"),
+        for change, words in ((noting, "its forward writes last"), (hooked, "up_proj has hooks"),
+                              (own_forward, "up_proj has a forward of its own"),
                               (reordered, "up_proj has columns in an order of their own"),
                               (three_bits, "gate_proj has "), (other_activation, "its activation is none of silu"),
                               (clamped_act, "its activation is none of silu"),

@@ -329,16 +329,28 @@ def _count(linear: nn.Module) -> tuple[int, int]:
     return len(linear._parameters), len(linear._buffers)
 
 
-def _objects_of(linears: tuple[nn.Module, ...], classes: tuple[Any, ...]) -> list[Any]:
+def _beneath(tensors: Any) -> Any:
+    """A linear's parameters or buffers as a dict. compressed-tensors keeps them in a mapping that moves each to its device
+    at each access; where none has to move, what is beneath is as good."""
+    if type(tensors) is dict:
+        return tensors
+    held = vars(tensors).get("offloaded_values") if hasattr(tensors, "__dict__") else None
+    moves = not isinstance(held, dict) or any(held.get(name) is not tensor for name, tensor in tensors.items())
+    return tensors if moves else held
+
+
+def _objects_of(linears: tuple[nn.Module, ...], classes: tuple[Any, ...], held: tuple[Any, ...]) -> list[Any]:
     found: list[Any] = []
     for members in classes:
         found += members.values()
     for linear in linears:
         found.append(type(linear))
         found += linear.__dict__.values()
-        found += linear._parameters.values()
-        found += linear._buffers.values()
-        for tensor in linear._parameters.values():
+    for tensors, beneath in held:
+        if tensors is not beneath:
+            found += tensors.__dict__.values()
+        found += beneath.values()
+        for tensor in beneath.values():
             found += _parts(tensor).values()
     return found
 
@@ -373,7 +385,7 @@ def _why_not_these(changed: str, place: _Place) -> str:
             why = original.why_not(linear)
             if why != "":
                 return f"{name}: {why}"
-        place.before = _objects_of(place.linears, place.classes)
+        place.before = _objects_of(place.linears, place.classes, place.held)
     if torch.is_grad_enabled():
         name = next((each.name for each in seen if each.tensor is not None and each.tensor.requires_grad), "")
         if name != "":
@@ -410,12 +422,14 @@ class _Place:
         self.watched = tuple((t, version, address) for _, _, _, t, version, address in self.seen if t is not None)
         kinds = {kind for linear in self.linears for kind in type(linear).__mro__} - {nn.Module, object}
         self.classes = tuple(vars(kind) for kind in kinds)
+        self.held = tuple((tensors, _beneath(tensors)) for linear in self.linears
+                          for tensors in (linear._parameters, linear._buffers))
         self.contents = tuple((value, content) for original in self.originals
                               for _, value, content in original.facts.facts if isinstance(value, (list, dict, set)))
 
     def is_as_before(self) -> bool:
         """A quick answer to what the calls before have asked one by one: the same objects, nothing written to them."""
-        now, before = _objects_of(self.linears, self.classes), self.before
+        now, before = _objects_of(self.linears, self.classes, self.held), self.before
         if len(now) != len(before) or not all(map(operator.is_, now, before)):
             return False
         for value, content in self.contents:
@@ -427,7 +441,7 @@ class _Place:
         return True
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("key", "told", "forwards", "seen", "counts", "before", "watched", "classes", "contents")
+        own = ("key", "told", "forwards", "seen", "counts", "before", "watched", "classes", "held", "contents")
         changed = self.changed or _first_changed(self.seen) or next(
             (name for name, linear, *was in zip(self.names, self.linears, self.forwards, self.counts)
              if [_forwards(linear), _count(linear)] != was), "")

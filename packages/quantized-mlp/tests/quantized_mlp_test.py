@@ -8,6 +8,7 @@ and kiln.torch.replace of modules that hold what public quantisers write.
                                                  or "cuda"
 """
 
+import collections.abc
 import contextlib
 import copy
 import functools
@@ -479,6 +480,29 @@ class Biased(Gptq):
         return super().forward(x) + self.bias
 
 
+class Offloaded(collections.abc.MutableMapping):
+    """As compressed-tensors keeps a module's tensors: each access asks where the tensor shall be."""
+
+    def __init__(self, tensors):
+        self.onload_device, self.offloaded_values, self.asked = torch.device(DEVICE), dict(tensors), 0
+
+    def __getitem__(self, name):
+        self.asked += 1
+        return self.offloaded_values[name]
+
+    def __setitem__(self, name, tensor):
+        self.offloaded_values[name] = tensor
+
+    def __delitem__(self, name):
+        del self.offloaded_values[name]
+
+    def __iter__(self):
+        return iter(self.offloaded_values)
+
+    def __len__(self):
+        return len(self.offloaded_values)
+
+
 def copies(model):
     """A copy, a copy of it and, where what is in the model allows that, one that was saved."""
     once = copy.deepcopy(model)
@@ -841,6 +865,23 @@ class Replace(TorchCase):
         for other in (residual.float(), residual[:1]):
             with self.assertWarnsRegex(kiln.torch.FallbackWarning, "residual is"):
                 self.assertEqual(mlp(x, residual=other).dtype, torch.promote_types(x.dtype, other.dtype))
+
+    def test_tensors_in_a_mapping(self):
+        for change in (lambda tensors: tensors["scales"].mul_(2), lambda tensors: tensors.update(scales=tensors["scales"] * 2)):
+            mlp = Mlp(Gptq)
+            for linear in (mlp.gate_proj, mlp.up_proj, mlp.down_proj):
+                vars(linear)["_buffers"] = Offloaded(linear._buffers)
+            report, told = self.replaced(mlp)
+            self.assertEqual((len(report.swapped), told), (1, []), str(report))
+            x = normal(3, D, dtype=torch.bfloat16)
+            with torch.no_grad():
+                found = mlp(x)
+                asked = mlp.up_proj._buffers.asked
+                self.assertTrue(torch.equal(mlp(x), found))
+                self.assertEqual(mlp.up_proj._buffers.asked, asked)
+                change(mlp.up_proj._buffers.offloaded_values)
+                with self.assertWarnsRegex(kiln.torch.FallbackWarning, "scales has changed since replace"):
+                    self.assertFalse(torch.equal(mlp(x), found))
 
     def test_what_changes_later(self):
         def other_weights(mlp):

@@ -31,12 +31,14 @@ namespace {
 constexpr unsigned char kGatedImage[] = "gated image";
 constexpr unsigned char kPlainImage[] = "plain image";
 constexpr unsigned char kPointwiseImage[] = "pointwise image";
+constexpr unsigned char kPaddedImage[] = "padded image";
 }  // namespace
 
 const Image kImages[] = {{"smxx_gated", kGatedImage, sizeof(kGatedImage)},
                          {"smxx_plain", kPlainImage, sizeof(kPlainImage)},
-                         {"smxx_pointwise", kPointwiseImage, sizeof(kPointwiseImage)}};
-const int kImageCount = 3;
+                         {"smxx_pointwise", kPointwiseImage, sizeof(kPointwiseImage)},
+                         {"smxx_padded", kPaddedImage, sizeof(kPaddedImage)}};
+const int kImageCount = 4;
 
 }  // namespace kiln::sdk
 
@@ -111,20 +113,19 @@ ForwardArguments call_of(std::int64_t m, std::int64_t d, std::int64_t h, bool bi
   call.M = m;
   call.D = d;
   call.H = h;
-  const auto place = [&](kiln::sdk::Tensor& tensor, std::uintptr_t number, bool present) {
-    tensor.present = present;
-    tensor.dtype = dtype;
-    tensor.data = address(number);
+  const auto place = [&](kiln::sdk::Tensor& tensor, std::uintptr_t number, bool present,
+                         std::int64_t rows, std::int64_t columns = 1) {
+    tensor = {present, dtype, address(number), {rows, columns}, {columns, 1}};
   };
-  place(call.x, kX, true);
-  place(call.gate, kGate, true);
-  place(call.up, kUp, true);
-  place(call.down, kDown, true);
-  place(call.gate_bias, kGateBias, biased);
-  place(call.up_bias, kUpBias, biased);
-  place(call.down_bias, kDownBias, biased);
-  place(call.residual, kResidual, false);
-  place(call.y, kY, true);
+  place(call.x, kX, true, m, d);
+  place(call.gate, kGate, true, h, d);
+  place(call.up, kUp, true, h, d);
+  place(call.down, kDown, true, d, h);
+  place(call.gate_bias, kGateBias, biased, h);
+  place(call.up_bias, kUpBias, biased, h);
+  place(call.down_bias, kDownBias, biased, d);
+  place(call.residual, kResidual, false, m, d);
+  place(call.y, kY, true, m, d);
   call.workspace = address(kWorkspace);
   call.workspace_bytes = forward_workspace_bytes(call);
   call.stream = address(kStream);
@@ -262,8 +263,7 @@ TEST_CASE("cublaslt: a thread asks once about a product, and keeps what it was t
 
 TEST_CASE("cublaslt: what the plan refuses goes to the portable kernels") {
   fresh_fakes();
-  std::vector<ForwardArguments> calls = {call_of(511, 264, 1032, true),
-                                         call_of(777, 260, 1032, true)};
+  std::vector<ForwardArguments> calls = {call_of(511, 264, 1032, true)};
   kiln::sdk::Tensor ForwardArguments::*const tensors[] = {
       &ForwardArguments::x,       &ForwardArguments::gate,      &ForwardArguments::up,
       &ForwardArguments::down,    &ForwardArguments::y,         &ForwardArguments::gate_bias,
@@ -286,6 +286,46 @@ TEST_CASE("cublaslt: what the plan refuses goes to the portable kernels") {
   call.residual.data = static_cast<char*>(call.residual.data) + 8;
   must(call);
   CHECK(library().calls[FAKE_LT_MATMUL] == 3);
+}
+
+TEST_CASE("padded: a call with D or H that is no multiple of 8 runs on copies") {
+  struct Row {
+    std::int64_t m;
+    int launches, products;  // with the copies before and after
+  };
+  const Row rows[] = {{777, 3, 3}, {511, 4, 0}};
+  for (const Row& row : rows) {
+    fresh_fakes();
+    const ForwardArguments call = with_residual(call_of(row.m, 261, 1029, true));
+    const ForwardArguments whole = call_of(row.m, 264, 1032, true);
+    const auto copies = [](std::int64_t elements) { return (2 * elements + 255) / 256 * 256; };
+    const std::int64_t y_offset =
+        copies(row.m * 264) + 3 * copies(std::int64_t{264} * 1032) + 2 * copies(1032) + copies(264);
+    CHECK(call.workspace_bytes ==
+          static_cast<std::size_t>(y_offset + copies(row.m * 264)) + whole.workspace_bytes);
+    driver().argument_bytes = sizeof(gated_mlp::PaddedCopy);  // the first of them
+    must(call);
+    CHECK(driver().calls[FAKE_LAUNCH] == row.launches);
+    REQUIRE(library().calls[FAKE_LT_MATMUL] == row.products);
+    char* const base = static_cast<char*>(call.workspace);
+    if (row.products > 0) {
+      const fake_lt_gemm& down = library().gemms[2];
+      CHECK(is_layout(down.layouts[0], 14, 1032, 264));
+      CHECK(down.data[2] == base + y_offset);  // the residual is where y will be
+      CHECK(down.data[3] == base + y_offset);
+    }
+    // The last launch: y, from its copy.
+    CHECK(std::string(static_cast<const char*>(driver().launch.function)) == "padded_copies");
+    gated_mlp::PaddedCopy last = {};
+    std::memcpy(&last, driver().argument, sizeof(last));
+    CHECK(last.from == base + y_offset);
+    CHECK(last.to == call.y.data);
+    CHECK(last.from_columns == 264);
+    CHECK(last.to_rows == row.m);
+    CHECK(last.to_columns == 261);
+    CHECK(last.paired_loads == 1);
+    CHECK(last.paired_stores == 0);
+  }
 }
 
 TEST_CASE(

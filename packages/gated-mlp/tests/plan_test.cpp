@@ -226,7 +226,7 @@ TEST_CASE("plan: every kernel number is used by exactly one kernel") {
       }
     }
   }
-  numbers.insert(kTransposeKernel);
+  numbers.insert({kTransposeKernel, kPaddedKernel});
   for (const Element element : {Element::kBFloat16, Element::kFloat16}) {
     numbers.insert(gated_backward_kernel(element));
     numbers.insert(row_sums_kernel(element));

@@ -43,47 +43,47 @@ TEST_CASE("sm90 plan: the tile and the parts of k follow the shape") {
   };
   const std::vector<Row> rows = {
       {gated(8192, 768, 3072),
-       "prefill_128x192: kernel 57, 32 x 32 tiles, panel 32, 132 CTAs in clusters of 2"},
+       "prefill_128x192: kernel 58, 32 x 32 tiles, panel 32, 132 CTAs in clusters of 2"},
       {plain(8192, 768, 3072),
-       "prefill_128x192: kernel 105, 32 x 4 tiles, panel 4, 132 CTAs in clusters of 2"},
+       "prefill_128x192: kernel 106, 32 x 4 tiles, panel 4, 132 CTAs in clusters of 2"},
       {plain(4096, 4096, 14336),
-       "prefill_128x256: kernel 107, 16 x 16 tiles, panel 12, 132 CTAs in clusters of 2"},
+       "prefill_128x256: kernel 108, 16 x 16 tiles, panel 12, 132 CTAs in clusters of 2"},
       {gated(16384, 2048, 8192),
-       "prefill_128x192: kernel 57, 64 x 86 tiles, panel 16, 132 CTAs in clusters of 2"},
+       "prefill_128x192: kernel 58, 64 x 86 tiles, panel 16, 132 CTAs in clusters of 2"},
       {plain(600, 1000, 4000),
-       "decode_128x80: kernel 112, 5 x 13 tiles, panel 1, 130 CTAs in clusters of 2"},
+       "decode_128x80: kernel 113, 5 x 13 tiles, panel 1, 130 CTAs in clusters of 2"},
       {gated(256, 3584, 14336),
-       "prefill_128x224: kernel 58, 1 x 128 tiles, panel 1, 132 CTAs in clusters of 2"},
+       "prefill_128x224: kernel 59, 1 x 128 tiles, panel 1, 132 CTAs in clusters of 2"},
       {gated(384, 3584, 14336),
-       "swapped_192x128: kernel 52, 1 x 224 tiles, panel 1, 132 CTAs in clusters of 2, the last 26 "
+       "swapped_192x128: kernel 53, 1 x 224 tiles, panel 1, 132 CTAs in clusters of 2, the last 26 "
        "tiles in 2 pieces"},
       {plain(640, 4096, 14336),
-       "prefill_128x160 across: kernel 104, 5 x 13 tiles, panel 1, 130 CTAs in clusters of 2"},
+       "prefill_128x160 across: kernel 105, 5 x 13 tiles, panel 1, 130 CTAs in clusters of 2"},
       {gated(1, 3584, 14336),
-       "decode_64x64: kernel 60, 1 x 448 tiles, panel 1, 448 CTAs in clusters of 1"},
+       "decode_64x64: kernel 61, 1 x 448 tiles, panel 1, 448 CTAs in clusters of 1"},
       {plain(1, 2048, 8192),
-       "decode_64x64: kernel 109, 1 x 32 tiles, panel 1, 192 CTAs in clusters of 6"},
+       "decode_64x64: kernel 110, 1 x 32 tiles, panel 1, 192 CTAs in clusters of 6"},
       {gated(192, 3584, 14336),
-       "swapped_192x128 across: kernel 52, 1 x 112 tiles, panel 1, 132 CTAs in clusters of 2"},
+       "swapped_192x128 across: kernel 53, 1 x 112 tiles, panel 1, 132 CTAs in clusters of 2"},
       {gated(150, 2048, 8192),
-       "swapped_96x128: kernel 52, 1 x 128 tiles, panel 1, 132 CTAs in clusters of 2"},
+       "swapped_96x128: kernel 53, 1 x 128 tiles, panel 1, 132 CTAs in clusters of 2"},
       {gated(288, 2048, 8192),
-       "swapped_144x128: kernel 52, 1 x 128 tiles, panel 1, 132 CTAs in clusters of 2"},
+       "swapped_144x128: kernel 53, 1 x 128 tiles, panel 1, 132 CTAs in clusters of 2"},
       {gated(289, 2048, 8192),
-       "swapped_152x128: kernel 52, 1 x 128 tiles, panel 1, 132 CTAs in clusters of 2"},
+       "swapped_152x128: kernel 53, 1 x 128 tiles, panel 1, 132 CTAs in clusters of 2"},
       {gated(339, 4096, 13696),
-       "swapped_176x128: kernel 52, 1 x 214 tiles, panel 1, 132 CTAs in clusters of 2, the last 16 "
+       "swapped_176x128: kernel 53, 1 x 214 tiles, panel 1, 132 CTAs in clusters of 2, the last 16 "
        "tiles in 4 pieces"},
       {gated(448, 2048, 8192),
-       "swapped_112x256: kernel 53, 2 x 64 tiles, panel 1, 132 CTAs in clusters of 2"},
+       "swapped_112x256: kernel 54, 2 x 64 tiles, panel 1, 132 CTAs in clusters of 2"},
       {plain(300, 2048, 8192),
-       "decode_192x64: kernel 114, 2 x 32 tiles, panel 1, 128 CTAs in clusters of 2"},
+       "decode_192x64: kernel 115, 2 x 32 tiles, panel 1, 128 CTAs in clusters of 2"},
       {plain(288, 2304, 9216),
-       "decode_192x80 across: kernel 115, 2 x 15 tiles, panel 1, 120 CTAs in clusters of 4"},
+       "decode_192x80 across: kernel 116, 2 x 15 tiles, panel 1, 120 CTAs in clusters of 4"},
       {plain(900, 1024, 4096),
-       "decode_192x80: kernel 115, 5 x 13 tiles, panel 1, 130 CTAs in clusters of 2"},
+       "decode_192x80: kernel 116, 5 x 13 tiles, panel 1, 130 CTAs in clusters of 2"},
       {plain(256, 3584, 14336),
-       "decode_256x64 across: kernel 117, 1 x 28 tiles, panel 1, 112 CTAs in clusters of 4"},
+       "decode_256x64 across: kernel 118, 1 x 28 tiles, panel 1, 112 CTAs in clusters of 4"},
   };
   for (const Row& row : rows) {
     CHECK(text_of(plan_sm90(row.shape, true, kH200), row.shape.gated) == row.text);
@@ -93,21 +93,21 @@ TEST_CASE("sm90 plan: the tile and the parts of k follow the shape") {
 TEST_CASE("sm90 plan: small weights and few rows") {
   const GemmShape down = plain(1, 768, 3072);
   CHECK(text_of(plan_sm90(gated(1, 768, 3072), true, kH200), true) ==
-        "stream_64x48_small: kernel 66, 1 x 128 tiles, panel 1, 128 CTAs in clusters of 1");
+        "stream_64x48_small: kernel 67, 1 x 128 tiles, panel 1, 128 CTAs in clusters of 1");
   CHECK(text_of(plan_sm90(down, true, kH200), false) ==
-        "decode_64x64: kernel 109, 1 x 12 tiles, panel 1, 96 CTAs in clusters of 8");
+        "decode_64x64: kernel 110, 1 x 12 tiles, panel 1, 96 CTAs in clusters of 8");
   GemmShape invariant = down;
   invariant.invariant = true;  // k is not split
   CHECK(text_of(plan_sm90(invariant, true, kH200), false) ==
-        "stream_64x8: kernel 122, 1 x 96 tiles, panel 1, 96 CTAs in clusters of 1");
+        "stream_64x8: kernel 123, 1 x 96 tiles, panel 1, 96 CTAs in clusters of 1");
   // A larger share does not fit, and larger weights are worth a ring of their own.
   CHECK(plan_sm90(gated(1, 768, 4608), true, kH200).kernel != 67);
   CHECK(plan_sm90(plain(1, 2048, 8192), true, kH200).cluster < 8);
   // Of more rows than 32 the parts' sums cost what the parts spare.
   CHECK(text_of(plan_sm90(plain(32, 1024, 4096), true, kH200), false) ==
-        "decode_64x64: kernel 109, 1 x 16 tiles, panel 1, 128 CTAs in clusters of 8");
+        "decode_64x64: kernel 110, 1 x 16 tiles, panel 1, 128 CTAs in clusters of 8");
   CHECK(text_of(plan_sm90(plain(33, 1024, 4096), true, kH200), false) ==
-        "stream_64x8: kernel 122, 1 x 128 tiles, panel 1, 128 CTAs in clusters of 1");
+        "stream_64x8: kernel 123, 1 x 128 tiles, panel 1, 128 CTAs in clusters of 1");
 }
 
 TEST_CASE("sm90 plan: what the kernels cannot take is refused with the reason") {

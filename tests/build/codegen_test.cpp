@@ -261,9 +261,13 @@ TEST_CASE("codegen: a kernel that is launched with more shared memory is set up 
   CHECK(contains(text,
                  "      {\"image\", \"mix\", 50000},\n      {\"image\", \"mix\", 200000},\n"
                  "      {\"image\", \"mix\", 200000},\n"));
-  const std::size_t first = text.find("kernel.launch(device, 1, 32");
-  CHECK(first < text.find("kernel.launch(device, 0, 32"));
-  CHECK(text.find("kernel.launch(device, 0, 32") < text.find("kernel.launch(device, 2, 32"));
+  // All are asked before the first is launched.
+  const std::size_t steps = text.find("for (const sdk::Step step : kSteps) {\n    if (");
+  const std::size_t first = text.find("kernel.launch(step, device, 1, 32");
+  CHECK(steps < first);
+  CHECK(first < text.find("kernel.launch(step, device, 0, 32"));
+  CHECK(text.find("kernel.launch(step, device, 0, 32") <
+        text.find("kernel.launch(step, device, 2, 32"));
   // A tensor that is left out has no dtype to ask for.
   const std::string name = "call." + op.tensors[0].name;
   CHECK(contains(text, "(!" + name + ".present || " + name + ".dtype == sdk::DType::kFloat32)"));

@@ -120,7 +120,8 @@ class MlpCheck {
     compare("forward", y, reference.y, reference.natural_size, 0, false);
     const MlpKept kept{gate_out.tensor(), up_out.tensor()};
     layer.training_forward(input, kept_y.tensor(), kept,
-                           workspace.reserve(layer.workspace_bytes(x.tensor())), nullptr);
+                           workspace.reserve(layer.training_workspace_bytes(x.tensor(), kept)),
+                           nullptr);
     compare("training_forward", kept_y, reference.y, reference.natural_size, 0, false);
     check_backward(layer, x, kept, values, rows, workspace);
   }

@@ -26,7 +26,7 @@ def centred(h, mask, n):
     apart = tl.where(mask, h - (tl.sum(h, axis=1) / n)[:, None], 0.0)
     rest, squares = tl.reduce((apart, apart * apart), 1, add_two)
     rest /= n
-    return apart - rest[:, None], squares / n - rest * rest
+    return apart - rest[:, None], tl.maximum(squares / n - rest * rest, 0.0)
 
 
 @triton.jit
@@ -74,7 +74,7 @@ def backward(grad_y_ptr, h_ptr, weight_ptr, more_ptr, grad_h_ptr, weight_sums_pt
         apart = tl.where(mask, h - (h_sum / n)[:, None], 0.0)  # as centred()
         rest, squares, along = tl.reduce((apart, apart * apart, grad * apart), 1, add_three)
         rest /= n
-        scale = tl.rsqrt(squares / n - rest * rest + eps)
+        scale = tl.rsqrt(tl.maximum(squares / n - rest * rest, 0.0) + eps)
         normal = (apart - rest[:, None]) * scale[:, None]
         along = (along - rest * grad_sum) / n * scale
         grad_h = scale[:, None] * (grad - (grad_sum / n)[:, None] - normal * along[:, None])

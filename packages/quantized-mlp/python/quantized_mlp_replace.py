@@ -379,13 +379,16 @@ def _why_not_these(changed: str, place: _Place) -> str:
             if any(each.version < 0 for each in seen):
                 return _INFERENCE
             return f"{name} has changed since replace(); call restore() and replace() again"
-        for name, linear, original, count in zip(place.names, place.linears, place.originals, place.counts):
+        for name, linear, original, count, held in zip(place.names, place.linears, place.originals, place.counts, place.held):
+            if linear._parameters is not held[0] or linear._buffers is not held[1]:
+                return f"{name} holds its tensors in another dict than when it was packed"
             if _count(linear) != count:
                 return f"{name} has other parameters or buffers than when it was packed"
             why = original.why_not(linear)
             if why != "":
                 return f"{name}: {why}"
-        place.before = _objects_of(place.linears, place.classes, place.held)
+        place.beneath = tuple((tensors, _beneath(tensors)) for held in place.held for tensors in held)
+        place.before = _objects_of(place.linears, place.classes, place.beneath)
     if torch.is_grad_enabled():
         name = next((each.name for each in seen if each.tensor is not None and each.tensor.requires_grad), "")
         if name != "":
@@ -422,14 +425,14 @@ class _Place:
         self.watched = tuple((t, version, address) for _, _, _, t, version, address in self.seen if t is not None)
         kinds = {kind for linear in self.linears for kind in type(linear).__mro__} - {nn.Module, object}
         self.classes = tuple(vars(kind) for kind in kinds)
-        self.held = tuple((tensors, _beneath(tensors)) for linear in self.linears
-                          for tensors in (linear._parameters, linear._buffers))
+        self.held = tuple((linear._parameters, linear._buffers) for linear in self.linears)
+        self.beneath: tuple[Any, ...] = ()  # of those, when `before` was
         self.contents = tuple((value, content) for original in self.originals
                               for _, value, content in original.facts.facts if isinstance(value, (list, dict, set)))
 
     def is_as_before(self) -> bool:
         """A quick answer to what the calls before have asked one by one: the same objects, nothing written to them."""
-        now, before = _objects_of(self.linears, self.classes, self.held), self.before
+        now, before = _objects_of(self.linears, self.classes, self.beneath), self.before
         if len(now) != len(before) or not all(map(operator.is_, now, before)):
             return False
         for value, content in self.contents:
@@ -441,7 +444,7 @@ class _Place:
         return True
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("key", "told", "forwards", "seen", "counts", "before", "watched", "classes", "held", "contents")
+        own = ("key", "told", "forwards", "seen", "counts", "before", "watched", "classes", "held", "beneath", "contents")
         changed = self.changed or _first_changed(self.seen) or next(
             (name for name, linear, *was in zip(self.names, self.linears, self.forwards, self.counts)
              if [_forwards(linear), _count(linear)] != was), "")

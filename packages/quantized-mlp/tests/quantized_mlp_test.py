@@ -867,7 +867,19 @@ class Replace(TorchCase):
                 self.assertEqual(mlp(x, residual=other).dtype, torch.promote_types(x.dtype, other.dtype))
 
     def test_tensors_in_a_mapping(self):
-        for change in (lambda tensors: tensors["scales"].mul_(2), lambda tensors: tensors.update(scales=tensors["scales"] * 2)):
+        def write(linear):
+            linear._buffers.offloaded_values["scales"].mul_(2)
+
+        def other(linear):
+            linear._buffers.offloaded_values["scales"] = linear.scales * 2
+
+        def other_dict(linear):
+            linear._buffers.offloaded_values = {**linear._buffers.offloaded_values, "scales": linear.scales * 2}
+
+        def other_mapping(linear):
+            vars(linear)["_buffers"] = Offloaded({**linear._buffers, "scales": linear.scales * 2})
+
+        for change in (write, other, other_dict, other_mapping):
             mlp = Mlp(Gptq)
             for linear in (mlp.gate_proj, mlp.up_proj, mlp.down_proj):
                 vars(linear)["_buffers"] = Offloaded(linear._buffers)
@@ -879,8 +891,12 @@ class Replace(TorchCase):
                 asked = mlp.up_proj._buffers.asked
                 self.assertTrue(torch.equal(mlp(x), found))
                 self.assertEqual(mlp.up_proj._buffers.asked, asked)
-                change(mlp.up_proj._buffers.offloaded_values)
-                with self.assertWarnsRegex(kiln.torch.FallbackWarning, "scales has changed since replace"):
+                if change is other_dict:  # first one of the same tensors
+                    mlp.up_proj._buffers.offloaded_values = {**mlp.up_proj._buffers.offloaded_values}
+                    self.assertTrue(torch.equal(mlp(x), found))
+                change(mlp.up_proj)
+                words = "up_proj holds its tensors in another dict" if change is other_mapping else "scales has changed since replace"
+                with self.assertWarnsRegex(kiln.torch.FallbackWarning, words):
                     self.assertFalse(torch.equal(mlp(x), found))
 
     def test_what_changes_later(self):

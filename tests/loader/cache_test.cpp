@@ -150,12 +150,15 @@ TEST_CASE("cache: read-only and warm is enough; read-only and cold is an error w
   const Environment settings("KILN_CONFIG", (scratch / "config.json").string());
   install("sample", request);
   fs::create_directory(scratch / "cold");
-  for (const auto& entry : fs::recursive_directory_iterator(scratch / "cache")) {
-    fs::permissions(entry.path(), entry.is_directory() ? fs::perms(0555) : fs::perms(0444));
+  // Whatever the umask.
+  for (const char* folder : {"cache", "registry"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(scratch / folder)) {
+      fs::permissions(entry.path(), entry.is_directory() ? fs::perms(0555) : fs::perms(0444));
+    }
+    fs::permissions(scratch / folder, fs::perms(0555));
   }
-  fs::permissions(scratch / "cache", fs::perms(0555));
   fs::permissions(scratch / "cold", fs::perms(0555));
-  fs::permissions(scratch / "config.json", fs::perms(0644));  // whatever the umask
+  fs::permissions(scratch / "config.json", fs::perms(0644));
   fs::permissions(scratch.path(), fs::perms(0755));
   // In a child, as a user whom the modes bind: they do not bind root.
   const pid_t child = ::fork();

@@ -188,8 +188,9 @@ TEST_CASE("owners: a lock file of somebody else's is told with the cure") {
   const fs::path file = scratch / "kiln.lock";
   write_file(file, "{}");
   REQUIRE(::chown(file.c_str(), kOtherUser, 0) == 0);
-  const Error error =
-      error_of([&] { get_kernel("sample", {.device = Device::cpu(), .lock = file}); });
+  const Error error = error_of([&] {
+    get_kernel("sample", {.device = Device::cpu(), .cache = scratch / "cache", .lock = file});
+  });
   CHECK(error.code() == ErrorCode::kLock);
   CHECK_CONTAINS(error.what(), "read lock file " + file.string() + ": it belongs to user 1001");
   CHECK_CONTAINS(error.what(), "set KILN_SAFE_FOLDERS=" + scratch.path().string());

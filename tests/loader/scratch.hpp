@@ -4,6 +4,7 @@
 #pragma once
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include <cstdlib>
@@ -52,6 +53,18 @@ void damage(const std::filesystem::path& path);
 
 /// The libraries that Kiln has loaded into this process.
 int loaded_libraries();
+
+/// What is made while it lives may be read by every user, whatever the test's own umask.
+class ReadableByAll {
+ public:
+  ReadableByAll() : before_(::umask(022)) {}
+  ReadableByAll(const ReadableByAll&) = delete;
+  ReadableByAll& operator=(const ReadableByAll&) = delete;
+  ~ReadableByAll() { ::umask(before_); }
+
+ private:
+  mode_t before_;
+};
 
 /// What a child of that user says: 0, or the code of the error that it met. Root alone may make
 /// one.

@@ -145,6 +145,7 @@ TEST_CASE("inside: what is below the root must be this user's, too") {
 
 TEST_CASE("inside: each member of a group may use what another one made, under any umask") {
   if (!is_root()) return;  // nobody else can be two users
+  const ReadableByAll made;
   Sample sample;
   const Public readable(sample);
   sample.published.publish({cpu_draft(sample_library())});

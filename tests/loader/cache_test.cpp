@@ -138,6 +138,7 @@ TEST_CASE("cache: a cached index gives what it carries of a variant that is not 
 }
 
 TEST_CASE("cache: read-only and warm is enough; read-only and cold is an error with a way out") {
+  const ReadableByAll made;
   Scratch scratch;
   Published published(scratch / "registry");
   published.publish({cpu_draft(sample_library())});
@@ -150,15 +151,12 @@ TEST_CASE("cache: read-only and warm is enough; read-only and cold is an error w
   const Environment settings("KILN_CONFIG", (scratch / "config.json").string());
   install("sample", request);
   fs::create_directory(scratch / "cold");
-  // Whatever the umask.
-  for (const char* folder : {"cache", "registry"}) {
-    for (const auto& entry : fs::recursive_directory_iterator(scratch / folder)) {
-      fs::permissions(entry.path(), entry.is_directory() ? fs::perms(0555) : fs::perms(0444));
-    }
-    fs::permissions(scratch / folder, fs::perms(0555));
+  for (const auto& entry : fs::recursive_directory_iterator(scratch / "cache")) {
+    fs::permissions(entry.path(), entry.is_directory() ? fs::perms(0555) : fs::perms(0444));
   }
+  fs::permissions(scratch / "cache", fs::perms(0555));
   fs::permissions(scratch / "cold", fs::perms(0555));
-  fs::permissions(scratch / "config.json", fs::perms(0644));
+  fs::permissions(scratch / "config.json", fs::perms(0644));  // a copy has its source's mode
   fs::permissions(scratch.path(), fs::perms(0755));
   // In a child, as a user whom the modes bind: they do not bind root.
   const pid_t child = ::fork();

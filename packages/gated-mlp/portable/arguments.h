@@ -117,8 +117,9 @@ struct RowSumsArguments {
   int adds;  // to sums of float32
 };
 
-// Of compact matrices. A grid has a warp for each kPaddedColumns of a row that is written, those of
-// a row side by side, one matrix after the other.
+// Of compact matrices. A grid has a warp for each kPaddedColumns of a row that is written, counted
+// from the last address before it that is a multiple of 16; those of a row side by side, one matrix
+// after the other.
 constexpr unsigned kPaddedThreads = 256;
 constexpr long long kPaddedColumns = 1024;
 constexpr int kMostPadded = 16;
@@ -131,8 +132,7 @@ struct PaddedCopy {
   long long to_rows;
   long long to_columns;
   long long first_part;
-  int paired_loads;   // from_columns is even, and `from` is 4-byte aligned
-  int paired_stores;  // to_columns is even, and `to` is 4-byte aligned
+  long long parts_of_row;
 };
 struct PaddedArguments {
   PaddedCopy copies[kMostPadded];

@@ -19,12 +19,34 @@
 #include "gate.cuh"
 #include "overlap.cuh"
 #include "portable/arguments.h"
-#include "portable/pairs.cuh"
 
 namespace gated_mlp {
 
 constexpr int kPairs = kTransposeTile / 2;  // of rows or of columns
 constexpr int kPairsOfThread = kTransposeTile * kPairs / 2 / kBackwardThreads;
+
+// Two neighbours of a row, the first in the low half; what lies outside is 0. `address` is that of
+// the first, `left` the number of elements from there to the end of the row.
+__device__ __forceinline__ unsigned load_two(const void* data, long long at, long long left,
+                                             bool paired) {
+  const auto* address = static_cast<const unsigned short*>(data) + at;
+  if (left <= 0) return 0;
+  if (paired) return *reinterpret_cast<const unsigned*>(address);
+  const unsigned low = address[0];
+  return left > 1 ? low | static_cast<unsigned>(address[1]) << 16 : low;
+}
+
+__device__ __forceinline__ void store_two(void* data, long long at, long long left, bool paired,
+                                          unsigned both) {
+  auto* address = static_cast<unsigned short*>(data) + at;
+  if (left <= 0) return;
+  if (paired && left > 1) {
+    *reinterpret_cast<unsigned*>(address) = both;
+    return;
+  }
+  address[0] = static_cast<unsigned short>(both & 0xffffu);
+  if (left > 1) address[1] = static_cast<unsigned short>(both >> 16);
+}
 
 // A tile on its way to its transposed place: word [column][pair] holds rows 2 pair and 2 pair + 1.
 struct TransposedTile {

@@ -576,7 +576,8 @@ std::vector<Shape> shapes_to_check(const Options& options, bool gpu) {
   std::vector<Shape> shapes = {{0, 64, 64}, {0, 0, 16},   {3, 0, 16},
                                {3, 16, 0},  {33, 64, 96}, {17, 33, 70}};
   if (options.light) return shapes;
-  shapes.insert(shapes.end(), {{1, 1, 1}, {2, 7, 5}, {1, 40, 72}, {65, 72, 200}, {300, 264, 520}});
+  shapes.insert(shapes.end(),
+                {{1, 1, 1}, {2, 7, 5}, {1, 40, 72}, {65, 72, 200}, {300, 264, 520}, {300, 20, 12}});
   // On a GPU also several tiles, one after another, in every CTA. On the CPU several blocks of rows
   // and of hidden columns, and of columns whose operands are packed at one time.
   const std::vector<Shape> more =

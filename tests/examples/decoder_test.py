@@ -34,8 +34,13 @@ def check_draws(decoder, folder, greatest):
     assert drawn("--seed", "2") != first
 
 
-def check(decoder, kind, folder):
-    config, weights = small_model.make(kind, folder)
+# As Llama 3.1 has it, of a sequence of which a few tokens are a part.
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 32}
+
+
+def check(decoder, kind, folder, **rotation):
+    config, weights = small_model.make(kind, folder, **rotation)
     found = run(decoder, folder, "--tokens", ",".join(map(str, PROMPT)), "--new", str(FRESH), "--logits",
                 folder / "logits")
     assert found.returncode == 0, found.stderr
@@ -205,6 +210,11 @@ def main():
         work = pathlib.Path(work)
         for kind in ("llama", "gemma"):
             check(decoder, kind, work / kind)
+        check(decoder, "llama", work / "scaled", rope_scaling=LLAMA3)
+        check(decoder, "llama", work / "parameters", rope_parameters={**LLAMA3, "rope_theta": 10000.0})
+        small_model.make("llama", work / "yarn", rope_scaling={"type": "yarn", "factor": 4.0})
+        found = run(decoder, work / "yarn", "--tokens", "1")
+        assert found.returncode == 2 and "rope_type is yarn, expected default or llama3" in found.stderr, found
         whole = (work / "llama/model.safetensors").read_bytes()
         for content, words in ((b"", "too short"), (whole[:100], "its header is longer"), (whole[:-2], "outside of the file"),
                                (whole.replace(b"q_proj", b"x_proj", 1), "has no model.layers.0.self_attn.q_proj")):

@@ -74,10 +74,23 @@ def random_model(kind, seed=0, **shape):
     return config, {name: rounded(value).astype(np.float64) for name, value in weights.items()}
 
 
-def make(kind, folder, seed=0):
-    config, weights = random_model(kind, seed)
+def make(kind, folder, seed=0, **shape):
+    config, weights = random_model(kind, seed, **shape)
     save(folder, config, {name: stored(value, "BF16") for name, value in weights.items()})
     return config, weights
+
+
+def frequencies(config):
+    """Of rotations, as transformers has them."""
+    half, said = config["head_dim"] // 2, config.get("rope_parameters") or config.get("rope_scaling") or {}
+    found = said.get("rope_theta", config["rope_theta"]) ** (-np.arange(half) / half)
+    if said.get("rope_type") != "llama3":
+        return found
+    length, low, high = (said[name] for name in ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor"))
+    waves = 2 * math.pi / found
+    smooth = (length / waves - low) / (high - low)
+    between = (1 - smooth) * found / said["factor"] + smooth * found
+    return np.where(waves > length / low, found / said["factor"], np.where(waves < length / high, found, between))
 
 
 def logits(config, weights, tokens):
@@ -91,7 +104,7 @@ def logits(config, weights, tokens):
 
     def turned(x):  # [tokens, heads, size]
         half = size // 2
-        angles = np.outer(np.arange(count), config["rope_theta"] ** (-np.arange(half) / half))[:, None, :]
+        angles = np.outer(np.arange(count), frequencies(config))[:, None, :]
         a, b = x[..., :half], x[..., half:]
         return np.concatenate([a * np.cos(angles) - b * np.sin(angles), b * np.cos(angles) + a * np.sin(angles)], -1)
 

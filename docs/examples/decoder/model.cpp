@@ -14,6 +14,7 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numbers>
 #include <numeric>
 #include <stdexcept>
 
@@ -35,6 +36,43 @@ Tensor rows_of(const Tensor& tensor, std::int64_t first, std::int64_t rows, std:
   dl.shape = shape;
   dl.strides = nullptr;
   return Tensor(dl);
+}
+
+// rope_parameters of transformers 5; before it rope_theta, and rope_scaling beside it.
+void read_rotation(const nlohmann::json& json, const std::string& file, Config& config) {
+  const auto member = [&](const char* name) {
+    return json.contains(name) ? json.at(name) : nlohmann::json();
+  };
+  const nlohmann::json all = member("rope_parameters");
+  const nlohmann::json& scaling = all.is_null() ? member("rope_scaling") : all;
+  config.theta = (all.is_null() ? json : all).value("rope_theta", 10000.0);
+  if (scaling.is_null()) return;
+  const std::string type = scaling.value("rope_type", scaling.value("type", "default"));
+  if (type == "llama3") {
+    config.scaling = Config::Llama3{.factor = scaling.at("factor"),
+                                    .low = scaling.at("low_freq_factor"),
+                                    .high = scaling.at("high_freq_factor"),
+                                    .length = scaling.at("original_max_position_embeddings")};
+  } else if (type != "default") {
+    throw UnreadableModel("read " + file + ": rope_type is " + type +
+                          ", expected default or llama3");
+  }
+}
+
+// Of the pairs of a head's columns: radians a position.
+std::vector<double> frequencies_of(const Config& config) {
+  std::vector<double> frequencies(static_cast<std::size_t>(config.head_width / 2));
+  for (std::size_t i = 0; i < frequencies.size(); ++i) {
+    double& each = frequencies[i];
+    each = std::pow(config.theta,
+                    -2.0 * static_cast<double>(i) / static_cast<double>(config.head_width));
+    if (!config.scaling) continue;
+    const Config::Llama3& by = *config.scaling;
+    const double turns = by.length * each / (2 * std::numbers::pi);  // in the original's sequence
+    const double kept = std::clamp((turns - by.low) / (by.high - by.low), 0.0, 1.0);
+    each *= kept + (1 - kept) / by.factor;
+  }
+  return frequencies;
 }
 
 std::uint16_t to_bits(float value, DType dtype) {
@@ -64,7 +102,7 @@ Config read_config(const std::filesystem::path& file) {
   config.head_width = json.value("head_dim", config.width / config.heads);
   config.vocabulary = json.at("vocab_size");
   config.eps = json.at("rms_norm_eps");
-  config.theta = json.value("rope_theta", 10000.0);
+  read_rotation(json, file.string(), config);
   config.gemma = type == "gemma";
   config.quantization = Quantization::of(json, file.string());
   return config;
@@ -195,11 +233,7 @@ Model::Model(const std::filesystem::path& folder, kiln::Device device, std::int6
   std::iota(table.begin(), table.end(), 0);
   block_table_->memory.write(table.data(), table.size() * sizeof(table[0]));
 
-  std::vector<double> frequencies(static_cast<std::size_t>(config_.head_width / 2));
-  for (std::size_t i = 0; i < frequencies.size(); ++i) {
-    frequencies[i] = std::pow(
-        config_.theta, -2.0 * static_cast<double>(i) / static_cast<double>(config_.head_width));
-  }
+  const std::vector<double> frequencies = frequencies_of(config_);
   Buffer& stored = make(DType::kFloat64, {config_.head_width / 2});
   stored.memory.write(frequencies.data(), frequencies.size() * sizeof(double));
   run(rotary_,

@@ -20,6 +20,11 @@
 struct Config {
   std::int64_t width, hidden, layers, heads, kv_heads, head_width, vocabulary;
   double eps, theta;
+  // Of rope_type llama3: how far apart slow rotations are, next to that of a model of `length`.
+  struct Llama3 {
+    double factor, low, high, length;
+  };
+  std::optional<Llama3> scaling;
   bool gemma;  // GELU for SiLU, norms with 1 + weight, embeddings times the root of the width
   Quantization quantization;
 

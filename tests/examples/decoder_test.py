@@ -70,6 +70,7 @@ QUANTIZED = {
     "int8, channels with zeros": ("llama", "BF16", (ALL, {**INT4, "bits": 8, "group": 0, "symmetric": False})),
     "int8, not packed": ("llama", "BF16", (ALL, {"format": "int-quantized", "bits": 8})),
     "FP8, channels": ("llama", "BF16", (ALL, {"format": "float-quantized"})),
+    "FP8, groups of 64": ("llama", "BF16", (ALL, {"format": "float-quantized", "strategy": "group", "group": 64})),
     "FP8, tensors": ("llama", "BF16", (ALL, {"format": "float-quantized", "strategy": "tensor"})),
     "FP8, blocks": ("llama", "BF16", (ALL, {"format": "float-quantized", "strategy": "block"})),
     "two schemes, and a plain MLP": ("llama", "BF16", (r"attn.*_proj\.weight", {"format": "float-quantized"}),
@@ -161,7 +162,8 @@ def check_refusals(decoder, work):
 
     packed, gptq, awq = "int4, groups of 128", "GPTQ", "AWQ"
     refused(packed, nothing_said, ".weight_packed is quantized, expected a quantization_config")
-    refused(packed, says(quant_method="bitsandbytes"), 'quant_method is "bitsandbytes", expected compressed-tensors, gptq or awq')
+    refused(packed, says(quant_method="bitsandbytes"),
+            'quant_method is "bitsandbytes", expected compressed-tensors, gptq or awq')
     refused(packed, says(kv_cache_scheme={"num_bits": 8}), 'kv_cache_scheme is {"num_bits":8}, expected none')
     refused(packed, says(transform_config={"config_groups": {"u": {}}}), "transform_config is", "expected none")
     refused(packed, says(config_groups={}), "config_groups is {}, expected one at least")
@@ -183,7 +185,8 @@ def check_refusals(decoder, work):
     refused(packed, lacks("weight_scale"), f"it has no {gate}weight_scale")
     refused("int4, groups of 64 with zeros", lambda config, tensors: tensors.update(
         {gate + "weight_scale": stored(np.ones((384, 1)), "BF16")}), "is BF16 [384,1], expected BF16 or F16 [384,4]")
-    refused("int8, not packed", has(weight_zero_point=stored(np.ones((384, 1)), "I8")), "weight_zero_point is there, expected none")
+    refused("int8, not packed", has(weight_zero_point=stored(np.ones((384, 1)), "I8")),
+            "weight_zero_point is there, expected none")
     refused("FP8, blocks", weights_say(block_structure=[1, 128]), "block_structure is [1,128], expected [128,128]")
     refused("FP8, channels", has(weight_scale=stored(np.ones(3), "BF16")),
             "gate_proj.weight_scale is BF16 [3], expected BF16 or F16 or F32 [384,1]")

@@ -48,9 +48,12 @@ def of_integers(weight, bits, group, symmetric):
     return codes.reshape(weight.shape), scales, zeros, meant.reshape(weight.shape)
 
 
-def of_float8(weight, strategy):
+def of_float8(weight, strategy, group):
     """codes, scales, and the weights that they mean."""
     rows, columns = weight.shape
+    if strategy == "group":
+        codes, scales, meant = of_float8(weight.reshape(-1, group), "channel", 0)
+        return codes.reshape(rows, columns), scales.reshape(rows, -1), meant.reshape(rows, columns)
     if strategy == "block":
         largest = np.abs(np.pad(weight, ((0, -rows % 128), (0, 0)))).reshape(-1, 128, columns // 128, 128).max((1, 3))
     else:
@@ -70,7 +73,7 @@ def linear(weight, dtype, *, format, bits=4, group=0, symmetric=True, strategy="
     """The tensors of one, by the end of their names, and the weights that they mean."""
     rows, columns = weight.shape
     if format == "float-quantized":
-        codes, scales, meant = of_float8(weight, strategy)
+        codes, scales, meant = of_float8(weight, strategy, group)
         return {"weight": stored(codes, "F8_E4M3"), "weight_scale": stored(scales, dtype)}, meant
     codes, scales, zeros, meant = of_integers(weight, bits, group, symmetric)
     groups = scales.shape[1]

@@ -25,14 +25,36 @@ def rounded(values):
     return ((bits + 0x7FFF + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)).view(np.float32)
 
 
-def make(kind, folder, seed=0):
+def stored(values, dtype):
+    """A tensor of a file, of values that the dtype has: the dtype's name, the shape, the bytes."""
+    values = np.asarray(values)
+    if dtype == "BF16":
+        content = (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    else:
+        content = values.astype({"F16": np.float16, "F32": np.float32, "F8_E4M3": np.uint8, "I8": np.int8,
+                                 "I32": np.int32, "I64": np.int64}[dtype])
+    return dtype, list(values.shape), content.tobytes()
+
+
+def save(folder, config, tensors):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=1))
+    header, data = {}, b""
+    for name, (dtype, shape, content) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def random_model(kind, seed=0, **shape):
+    """Its config and its weights, which bfloat16 has, in fp64."""
     config = {"model_type": kind, "tie_word_embeddings": kind == "gemma", "torch_dtype": "bfloat16",
-              "architectures": [kind.capitalize() + "ForCausalLM"], "max_position_embeddings": 256, **SHAPES[kind]}
+              "architectures": [kind.capitalize() + "ForCausalLM"], "max_position_embeddings": 256, **SHAPES[kind], **shape}
     if kind == "gemma":
         config["hidden_activation"] = "gelu_pytorch_tanh"
-    (folder / "config.json").write_text(json.dumps(config, indent=1))
     width, hidden = config["hidden_size"], config["intermediate_size"]
     q, kv = (config[name] * config["head_dim"] for name in ("num_attention_heads", "num_key_value_heads"))
     random = np.random.default_rng(seed)
@@ -49,16 +71,26 @@ def make(kind, folder, seed=0):
     weights["model.norm.weight"] = 0.1 * random.standard_normal(width) + (kind == "llama")
     if kind == "llama":
         weights["lm_head.weight"] = random.standard_normal((config["vocab_size"], width))
-    weights = {name: rounded(value) for name, value in weights.items()}
-    header, data = {}, b""
-    for name, value in weights.items():
-        content = (value.view(np.uint32) >> 16).astype(np.uint16).tobytes()
-        header[name] = {"dtype": "BF16", "shape": list(value.shape), "data_offsets": [len(data), len(data) + len(content)]}
-        data += content
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
-    return config, {name: value.astype(np.float64) for name, value in weights.items()}
+    return config, {name: rounded(value).astype(np.float64) for name, value in weights.items()}
+
+
+def make(kind, folder, seed=0, **shape):
+    config, weights = random_model(kind, seed, **shape)
+    save(folder, config, {name: stored(value, "BF16") for name, value in weights.items()})
+    return config, weights
+
+
+def frequencies(config):
+    """Of rotations, as transformers has them."""
+    half, said = config["head_dim"] // 2, config.get("rope_parameters") or config.get("rope_scaling") or {}
+    found = said.get("rope_theta", config["rope_theta"]) ** (-np.arange(half) / half)
+    if said.get("rope_type") != "llama3":
+        return found
+    length, low, high = (said[name] for name in ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor"))
+    waves = 2 * math.pi / found
+    smooth = (length / waves - low) / (high - low)
+    between = (1 - smooth) * found / said["factor"] + smooth * found
+    return np.where(waves > length / low, found / said["factor"], np.where(waves < length / high, found, between))
 
 
 def logits(config, weights, tokens):
@@ -72,7 +104,7 @@ def logits(config, weights, tokens):
 
     def turned(x):  # [tokens, heads, size]
         half = size // 2
-        angles = np.outer(np.arange(count), config["rope_theta"] ** (-np.arange(half) / half))[:, None, :]
+        angles = np.outer(np.arange(count), frequencies(config))[:, None, :]
         a, b = x[..., :half], x[..., half:]
         return np.concatenate([a * np.cos(angles) - b * np.sin(angles), b * np.cos(angles) + a * np.sin(angles)], -1)
 

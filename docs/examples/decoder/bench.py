@@ -6,9 +6,14 @@ random weights in the shape of Llama-3.2-1B or of Gemma-2B, a prompt of 512 toke
     bench.py DECODER FOLDER --commit <commit> --out results/<gpu>.json
     bench.py DECODER FOLDER --shape gemma --commit <commit> --out results/<gpu>-gemma.json
     bench.py DECODER FOLDER --device cpu --commit <commit> --out results/<cpu>.json
+    bench.py DECODER FOLDER --weights int4 --commit <commit> --out results/<gpu>-int4.json
+    bench.py DECODER FOLDER --weights float8 --commit <commit> --out results/<gpu>-float8.json
 
 FOLDER gets the model, 2.5 GB, or 5 GB of Gemma's shape. Wants KILN_REGISTRY. PyTorch takes the decoder's tokens, so that both compute the same
 steps and their logits can be compared.
+
+With --weights the linears of the layers are quantized as compressed-tensors does it: int4 in groups of 128, or FP8 with
+scales of rows. The decoder runs them, and in a second folder the same weights in bfloat16, as does PyTorch, eager.
 """
 import argparse
 import datetime
@@ -60,19 +65,59 @@ def make_weights(device):
     return weights
 
 
-def save(weights, folder):
+WEIGHTS = {
+    "int4": ("int4 in groups of 128, of compressed-tensors",
+             {"format": "pack-quantized", "num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}),
+    "float8": ("FP8 with scales of rows, of compressed-tensors",
+               {"format": "float-quantized", "num_bits": 8, "type": "float", "strategy": "channel"}),
+}
+DTYPES = {torch.bfloat16: "BF16", torch.int32: "I32", torch.int64: "I64", torch.float8_e4m3fn: "F8_E4M3"}
+
+
+def quantized(weights, kind):
+    """The tensors that a quantized model has, and the weights that they mean."""
+    tensors, meant = {}, dict(weights)
+    for name, weight in weights.items():
+        if not name.endswith("_proj.weight"):
+            tensors[name] = weight
+            continue
+        parts = weight.float().unflatten(1, (-1, 128 if kind == "int4" else weight.shape[1]))
+        largest = 7 if kind == "int4" else torch.finfo(torch.float8_e4m3fn).max
+        scales = (parts.abs().amax(2) / largest).bfloat16()
+        codes = (parts / scales.float()[..., None]).clamp(-largest, largest)
+        if kind == "int4":
+            codes = codes.round()
+            words = (codes.long() + 8).reshape(len(weight), -1, 8) << torch.arange(0, 32, 4, device=weight.device)
+            words = words.sum(2)
+            tensors[name + "_packed"] = (words - (words >> 31 << 32)).int()
+            tensors[name + "_shape"] = torch.tensor(weight.shape)
+        else:
+            codes = codes.to(torch.float8_e4m3fn)
+            tensors[name] = codes.flatten(1)
+        tensors[name + "_scale"] = scales
+        meant[name] = (codes.float() * scales.float()[..., None]).flatten(1).bfloat16()
+    return tensors, meant
+
+
+def save(weights, folder, kind=None):
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(CONFIG))
+    config = dict(CONFIG)
+    if kind is not None:
+        scheme = dict(WEIGHTS[kind][1])
+        form = scheme.pop("format")
+        config["quantization_config"] = {"quant_method": "compressed-tensors", "format": form, "ignore": ["lm_head"],
+                                         "config_groups": {"group_0": {"targets": ["Linear"], "weights": scheme}}}
+    (folder / "config.json").write_text(json.dumps(config))
     header, end = {}, 0
     for name, value in weights.items():
-        begin, end = end, end + 2 * value.numel()
-        header[name] = {"dtype": "BF16", "shape": list(value.shape), "data_offsets": [begin, end]}
+        begin, end = end, end + value.element_size() * value.numel()
+        header[name] = {"dtype": DTYPES[value.dtype], "shape": list(value.shape), "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with open(folder / "model.safetensors", "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for value in weights.values():
-            file.write(value.view(torch.int16).cpu().numpy().tobytes())
+            file.write(value.contiguous().view(torch.uint8).cpu().numpy().tobytes())
 
 
 class Reference:
@@ -164,6 +209,22 @@ class Graph:
         return self.logits
 
 
+class Decoded:
+    """What the decoder says of a prompt."""
+
+    def __init__(self, decoder, folder, device, prompt):
+        found = subprocess.run([decoder, folder, "--device", device, "--tokens", ",".join(map(str, prompt)),
+                                "--new", str(FRESH), "--logits", folder / "logits"],
+                               capture_output=True, text=True, check=False)
+        if found.returncode != 0:
+            raise SystemExit(found.stderr)
+        self.tokens = [int(word) for word in found.stdout.split(",")]
+        self.logits = np.fromfile(folder / "logits", np.float32).reshape(FRESH, -1)
+        times = re.search(r"loaded in ([\d.]+) s; \d+ tokens in ([\d.]+) ms; then ([\d.]+) tokens", found.stderr)
+        self.load_s, self.prompt_ms, self.rate = (float(each) for each in times.groups())
+        self.variants = found.stderr.splitlines()[:-1]
+
+
 def machine(device):
     if device == "cuda":
         driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"],
@@ -181,34 +242,39 @@ def main():
     parser.add_argument("--out", required=True, type=pathlib.Path)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--shape", choices=list(SHAPES), default="llama")
+    parser.add_argument("--weights", choices=list(WEIGHTS))
     options = parser.parse_args()
     name, config = SHAPES[options.shape]
     CONFIG.update(config)
     weights = make_weights(options.device)
-    save(weights, options.folder)
     prompt = np.random.default_rng(1).integers(0, CONFIG["vocab_size"], PROMPT).tolist()
-    found = subprocess.run([options.decoder, options.folder, "--device", options.device, "--tokens",
-                            ",".join(map(str, prompt)), "--new", str(FRESH), "--logits", options.folder / "logits"],
-                           capture_output=True, text=True, check=True)
-    tokens = [int(word) for word in found.stdout.split(",")]
-    logits = np.fromfile(options.folder / "logits", np.float32).reshape(FRESH, -1)
-    times = re.search(r"loaded in ([\d.]+) s; \d+ tokens in ([\d.]+) ms; then ([\d.]+) tokens", found.stderr)
+    rates, of_weights = {}, "bfloat16"
+    if options.weights is None:
+        save(weights, options.folder)
+    else:
+        of_weights = WEIGHTS[options.weights][0]
+        tensors, weights = quantized(weights, options.weights)
+        save(tensors, options.folder, options.weights)
+        plain = options.folder / "plain"
+        save(weights, plain)
+        rates["kiln, bfloat16"] = Decoded(options.decoder, plain, options.device, prompt).rate
+    found = Decoded(options.decoder, options.folder, options.device, prompt)
     reference = Reference(weights, options.device)
-    expected, eager = reference.run(reference.step, prompt, tokens)
-    mode = "reduce-overhead" if options.device == "cuda" else "default"
-    rates = {"kiln": float(times[3]), "eager": eager,
-             "compiled": reference.run(torch.compile(reference.step, mode=mode), prompt, tokens)[1]}
-    if options.device == "cuda":
-        torch._dynamo.reset()
-        rates["compiled, CUDA graph"] = reference.run(Graph(reference.step), prompt, tokens)[1]
+    expected, rates["eager"] = reference.run(reference.step, prompt, found.tokens)
+    if options.weights is None:  # those of quantized weights are as many
+        mode = "reduce-overhead" if options.device == "cuda" else "default"
+        rates["compiled"] = reference.run(torch.compile(reference.step, mode=mode), prompt, found.tokens)[1]
+        if options.device == "cuda":
+            torch._dynamo.reset()
+            rates["compiled, CUDA graph"] = reference.run(Graph(reference.step), prompt, found.tokens)[1]
     result = {
         **machine(options.device), "torch": torch.__version__, "commit": options.commit,
-        "date": datetime.date.today().isoformat(), "model": f"the shape of {name}, random weights, bfloat16",
-        "variants": found.stderr.splitlines()[:-1], "load_s": float(times[1]), "prompt_tokens": PROMPT,
-        "prompt_ms": float(times[2]),
-        "tokens_per_second": {name: round(rate, 1) for name, rate in rates.items()},
-        "largest_difference": round(float(np.abs(logits - expected).max() / np.abs(expected).max()), 4),
-        "same_token": [int((logits.argmax(1) == expected.argmax(1)).sum()), FRESH]}
+        "date": datetime.date.today().isoformat(), "model": f"the shape of {name}, random weights, {of_weights}",
+        "model_bytes": (options.folder / "model.safetensors").stat().st_size,
+        "variants": found.variants, "load_s": found.load_s, "prompt_tokens": PROMPT, "prompt_ms": found.prompt_ms,
+        "tokens_per_second": {name: round(rate, 1) for name, rate in {"kiln": found.rate, **rates}.items()},
+        "largest_difference": round(float(np.abs(found.logits - expected).max() / np.abs(expected).max()), 4),
+        "same_token": [int((found.logits.argmax(1) == expected.argmax(1)).sum()), FRESH]}
     options.out.write_text(json.dumps(result, indent=2) + "\n")
     print(json.dumps(result["tokens_per_second"]))
 

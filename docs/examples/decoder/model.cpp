@@ -9,10 +9,12 @@
 #include <kiln/ops/rotary_embedding.hpp>
 #include <kiln/ops/swiglu_mlp.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numbers>
 #include <numeric>
 #include <stdexcept>
 
@@ -23,16 +25,61 @@ using kiln::DType;
 using kiln::Tensor;
 
 constexpr std::int64_t kPage = 16;  // rows of a page
+constexpr const char* kEmbeddings = "model.embed_tokens.weight";
 
 // The same memory from row `first` on, as rows of `width`.
 Tensor rows_of(const Tensor& tensor, std::int64_t first, std::int64_t rows, std::int64_t width) {
   DLTensor dl = tensor.dl();
   std::int64_t shape[] = {rows, width};
-  dl.byte_offset += kiln::size_of(DType::kBFloat16) * static_cast<std::uint64_t>(first * width);
+  dl.byte_offset += dl.dtype.bits / 8u * static_cast<std::uint64_t>(first * width);
   dl.ndim = 2;
   dl.shape = shape;
   dl.strides = nullptr;
   return Tensor(dl);
+}
+
+// rope_parameters of transformers 5; before it rope_theta, and rope_scaling beside it.
+void read_rotation(const nlohmann::json& json, const std::string& file, Config& config) {
+  const auto member = [&](const char* name) {
+    return json.contains(name) ? json.at(name) : nlohmann::json();
+  };
+  const nlohmann::json all = member("rope_parameters");
+  const nlohmann::json& scaling = all.is_null() ? member("rope_scaling") : all;
+  config.theta = (all.is_null() ? json : all).value("rope_theta", 10000.0);
+  if (scaling.is_null()) return;
+  const std::string type = scaling.value("rope_type", scaling.value("type", "default"));
+  if (type == "llama3") {
+    config.scaling = Config::Llama3{.factor = scaling.at("factor"),
+                                    .low = scaling.at("low_freq_factor"),
+                                    .high = scaling.at("high_freq_factor"),
+                                    .length = scaling.at("original_max_position_embeddings")};
+  } else if (type != "default") {
+    throw UnreadableModel("read " + file + ": rope_type is " + type +
+                          ", expected default or llama3");
+  }
+}
+
+// Of the pairs of a head's columns: radians a position.
+std::vector<double> frequencies_of(const Config& config) {
+  std::vector<double> frequencies(static_cast<std::size_t>(config.head_width / 2));
+  for (std::size_t i = 0; i < frequencies.size(); ++i) {
+    double& each = frequencies[i];
+    each = std::pow(config.theta,
+                    -2.0 * static_cast<double>(i) / static_cast<double>(config.head_width));
+    if (!config.scaling) continue;
+    const Config::Llama3& by = *config.scaling;
+    const double turns = by.length * each / (2 * std::numbers::pi);  // in the original's sequence
+    const double kept = std::clamp((turns - by.low) / (by.high - by.low), 0.0, 1.0);
+    each *= kept + (1 - kept) / by.factor;
+  }
+  return frequencies;
+}
+
+std::uint16_t to_bits(float value, DType dtype) {
+  return dtype == DType::kFloat16 ? kiln::to_float16(value) : kiln::to_bfloat16(value);
+}
+float from_bits(std::uint16_t bits, DType dtype) {
+  return dtype == DType::kFloat16 ? kiln::from_float16(bits) : kiln::from_bfloat16(bits);
 }
 
 }  // namespace
@@ -55,8 +102,9 @@ Config read_config(const std::filesystem::path& file) {
   config.head_width = json.value("head_dim", config.width / config.heads);
   config.vocabulary = json.at("vocab_size");
   config.eps = json.at("rms_norm_eps");
-  config.theta = json.value("rope_theta", 10000.0);
+  read_rotation(json, file.string(), config);
   config.gemma = type == "gemma";
+  config.quantization = Quantization::of(json, file.string());
   return config;
 }
 
@@ -68,30 +116,78 @@ Model::Buffer& Model::make(DType dtype, std::initializer_list<std::int64_t> shap
   return buffers_.emplace_back(Buffer{tensor, std::move(memory)});
 }
 
+const std::byte* Model::stored(const std::string& name,
+                               std::initializer_list<std::int64_t> shape) const {
+  return file_.at(name, {dtype_ == DType::kFloat16 ? "F16" : "BF16"}, {Shape(shape)}).data;
+}
+
 Tensor Model::weight(const std::string& name, std::initializer_list<std::int64_t> shape) {
-  const std::byte* stored = file_.bfloat16(name, shape);
-  if (device_.kind == kiln::Device::Kind::kCpu)
-    return Tensor(stored, DType::kBFloat16, shape, device_);
-  Buffer& buffer = make(DType::kBFloat16, shape);
+  const std::byte* data = stored(name, shape);
+  if (device_.kind == kiln::Device::Kind::kCpu) return Tensor(data, dtype_, shape, device_);
+  Buffer& buffer = make(dtype_, shape);
   buffer.memory.write(
-      stored, 2 * static_cast<std::size_t>(std::accumulate(shape.begin(), shape.end(),
-                                                           std::int64_t{1}, std::multiplies<>())));
+      data, 2 * static_cast<std::size_t>(std::accumulate(shape.begin(), shape.end(),
+                                                         std::int64_t{1}, std::multiplies<>())));
+  return buffer.tensor;
+}
+
+// A bias has no place in these layers; GPTQ's tools write one of zeros.
+bool Model::is_quantized(const std::string& linear) const {
+  const StoredTensor* bias = file_.find(linear + ".bias");
+  if (bias != nullptr && std::any_of(bias->data, bias->data + bias->bytes,
+                                     [](std::byte b) { return b != std::byte{}; }))
+    file_.refuse(linear + ".bias", "is not zero, expected no bias");
+  return quantized_.has(linear);
+}
+
+Tensor Model::linear_weight(const std::string& linear, std::int64_t rows, std::int64_t columns) {
+  if (!is_quantized(linear)) return weight(linear + ".weight", {rows, columns});
+  Buffer& buffer = make(dtype_, {rows, columns});
+  quantized_.dequantize(linear, buffer.tensor);
   return buffer.tensor;
 }
 
 // The rows of q, then of k and v: one product gives all three.
 Tensor Model::qkv_weight(const std::string& attention) {
   const std::int64_t width = config_.width;
-  Buffer& all = make(DType::kBFloat16, {config_.qkv_width(), width});
-  std::size_t written = 0;
-  for (const auto& [name, rows] : {std::pair{"q_proj.weight", config_.q_width()},
-                                   std::pair{"k_proj.weight", config_.kv_width()},
-                                   std::pair{"v_proj.weight", config_.kv_width()}}) {
-    const std::size_t bytes = 2 * static_cast<std::size_t>(rows * width);
-    all.memory.write(file_.bfloat16(attention + name, {rows, width}), bytes, written);
-    written += bytes;
+  Buffer& all = make(dtype_, {config_.qkv_width(), width});
+  std::int64_t first = 0;
+  for (const auto& [name, rows] :
+       {std::pair{"q_proj", config_.q_width()}, std::pair{"k_proj", config_.kv_width()},
+        std::pair{"v_proj", config_.kv_width()}}) {
+    const std::string linear = attention + name;
+    if (is_quantized(linear)) {
+      quantized_.dequantize(linear, rows_of(all.tensor, first, rows, width));
+    } else {
+      all.memory.write(stored(linear + ".weight", {rows, width}),
+                       2 * static_cast<std::size_t>(rows * width),
+                       2 * static_cast<std::size_t>(first * width));
+    }
+    first += rows;
   }
   return all.tensor;
+}
+
+// All three of its linears are quantized, or none.
+void Model::load_mlp(const std::string& name, Layer& layer) {
+  using Activation = kiln::layers::QuantizedMlp::Activation;
+  const std::int64_t width = config_.width;
+  const std::int64_t hidden = config_.hidden;
+  int quantized = 0;
+  for (const char* linear : {"gate_proj", "up_proj", "down_proj"})
+    quantized += is_quantized(name + linear) ? 1 : 0;
+  if (quantized > 0) {
+    layer.quantized = quantized_.mlp(name, width, hidden,
+                                     config_.gemma ? Activation::kGeluTanh : Activation::kSilu);
+    return;
+  }
+  layer.gate = weight(name + "gate_proj.weight", {hidden, width});
+  layer.up = weight(name + "up_proj.weight", {hidden, width});
+  layer.down = weight(name + "down_proj.weight", {width, hidden});
+  if (!mlp_) {
+    mlp_ = kiln::get_kernel(config_.gemma ? "geglu-mlp" : "swiglu-mlp",
+                            {.version = 1, .device = device_});
+  }
 }
 
 Model::Model(const std::filesystem::path& folder, kiln::Device device, std::int64_t longest)
@@ -100,13 +196,14 @@ Model::Model(const std::filesystem::path& folder, kiln::Device device, std::int6
       device_(norm_.device()),
       longest_((longest + kPage - 1) / kPage * kPage),
       file_(folder / "model.safetensors"),
+      dtype_(dtype_of(
+          file_.at(kEmbeddings, {"BF16", "F16"}, {Shape{config_.vocabulary, config_.width}}))),
+      quantized_(config_.quantization, file_, device_),
       linear_(kiln::get_kernel("linear", {.version = 1, .device = device_})),
       rotary_(kiln::get_kernel("rotary-embedding", {.version = 1, .device = device_})),
       attention_(kiln::get_kernel("attention", {.version = 1, .device = device_})),
-      mlp_(kiln::get_kernel(config_.gemma ? "geglu-mlp" : "swiglu-mlp",
-                            {.version = 1, .device = device_})),
       workspace_(device_),
-      embeddings_(file_.bfloat16("model.embed_tokens.weight", {config_.vocabulary, config_.width})),
+      embeddings_(file_.find(kEmbeddings)->data),
       block_table_(&make(DType::kInt32, {1, longest_ / kPage})),
       lengths_(&make(DType::kInt32, {1})),
       cos_(&make(DType::kFloat32, {longest_, config_.head_width / 2})),
@@ -117,32 +214,26 @@ Model::Model(const std::filesystem::path& folder, kiln::Device device, std::int6
   for (std::int64_t i = 0; i < config_.layers; ++i) {
     const std::string name = "model.layers." + std::to_string(i) + ".";
     const auto pages = [&] {
-      return make(DType::kBFloat16, {longest_ / kPage, kPage, config_.kv_heads, config_.head_width})
-          .tensor;
+      return make(dtype_, {longest_ / kPage, kPage, config_.kv_heads, config_.head_width}).tensor;
     };
-    layers_.push_back({.norm = weight(name + "input_layernorm.weight", {width}),
-                       .qkv = qkv_weight(name + "self_attn."),
-                       .o = weight(name + "self_attn.o_proj.weight", {width, config_.q_width()}),
-                       .mlp_norm = weight(name + "post_attention_layernorm.weight", {width}),
-                       .gate = weight(name + "mlp.gate_proj.weight", {config_.hidden, width}),
-                       .up = weight(name + "mlp.up_proj.weight", {config_.hidden, width}),
-                       .down = weight(name + "mlp.down_proj.weight", {width, config_.hidden}),
-                       .k_pages = pages(),
-                       .v_pages = pages()});
+    Layer& layer = layers_.emplace_back();
+    layer.norm = weight(name + "input_layernorm.weight", {width});
+    layer.qkv = qkv_weight(name + "self_attn.");
+    layer.o = linear_weight(name + "self_attn.o_proj", width, config_.q_width());
+    layer.mlp_norm = weight(name + "post_attention_layernorm.weight", {width});
+    layer.k_pages = pages();
+    layer.v_pages = pages();
+    load_mlp(name + "mlp.", layer);
   }
   last_norm_ = weight("model.norm.weight", {width});
-  const bool tied = !file_.has("lm_head.weight");
-  head_ =
-      weight(tied ? "model.embed_tokens.weight" : "lm_head.weight", {config_.vocabulary, width});
+  const bool tied = file_.find("lm_head.weight") == nullptr && !quantized_.has("lm_head");
+  head_ = tied ? weight(kEmbeddings, {config_.vocabulary, width})
+               : linear_weight("lm_head", config_.vocabulary, width);
   std::vector<std::int32_t> table(static_cast<std::size_t>(longest_ / kPage));
   std::iota(table.begin(), table.end(), 0);
   block_table_->memory.write(table.data(), table.size() * sizeof(table[0]));
 
-  std::vector<double> frequencies(static_cast<std::size_t>(config_.head_width / 2));
-  for (std::size_t i = 0; i < frequencies.size(); ++i) {
-    frequencies[i] = std::pow(
-        config_.theta, -2.0 * static_cast<double>(i) / static_cast<double>(config_.head_width));
-  }
+  const std::vector<double> frequencies = frequencies_of(config_);
   Buffer& stored = make(DType::kFloat64, {config_.head_width / 2});
   stored.memory.write(frequencies.data(), frequencies.size() * sizeof(double));
   run(rotary_,
@@ -157,22 +248,22 @@ Model::Step Model::make_step(std::int64_t rows) {
   const std::int32_t of_one_sequence[] = {0, static_cast<std::int32_t>(rows)};
   starts.memory.write(of_one_sequence, sizeof(of_one_sequence));
   return {.rows = rows,
-          .embedded = make(DType::kBFloat16, {rows, width}),
+          .embedded = make(dtype_, {rows, width}),
           .positions = make(DType::kInt32, {rows}),
           .starts = starts,
-          .hidden = make(DType::kBFloat16, {rows, width}),
-          .normed = make(DType::kBFloat16, {rows, width}),
-          .qkv = make(DType::kBFloat16, {rows, config_.qkv_width()}),
-          .attended = make(DType::kBFloat16, {rows, config_.heads, config_.head_width}),
-          .out = make(DType::kBFloat16, {rows, width}),
-          .logits = make(DType::kBFloat16, {1, config_.vocabulary})};
+          .hidden = make(dtype_, {rows, width}),
+          .normed = make(dtype_, {rows, width}),
+          .qkv = make(dtype_, {rows, config_.qkv_width()}),
+          .attended = make(dtype_, {rows, config_.heads, config_.head_width}),
+          .out = make(dtype_, {rows, width}),
+          .logits = make(dtype_, {1, config_.vocabulary})};
 }
 
 void Model::write_inputs(const Step& step, const std::vector<int>& tokens) {
   const auto width = static_cast<std::size_t>(config_.width);
-  // Gemma's factor is itself a bfloat16.
+  // Gemma's factor itself has the model's dtype.
   const float factor =
-      kiln::from_bfloat16(kiln::to_bfloat16(std::sqrt(static_cast<float>(config_.width))));
+      from_bits(to_bits(std::sqrt(static_cast<float>(config_.width)), dtype_), dtype_);
   std::vector<std::uint16_t> embedded(tokens.size() * width);
   std::vector<std::int32_t> positions(tokens.size());
   for (std::size_t i = 0; i < tokens.size(); ++i) {
@@ -186,7 +277,7 @@ void Model::write_inputs(const Step& step, const std::vector<int>& tokens) {
   }
   if (config_.gemma) {
     for (std::uint16_t& value : embedded)
-      value = kiln::to_bfloat16(kiln::from_bfloat16(value) * factor);
+      value = to_bits(from_bits(value, dtype_) * factor, dtype_);
   }
   const std::int32_t length = positions.back() + 1;
   step.embedded.memory.write(embedded.data(), embedded.size() * sizeof(embedded[0]));
@@ -245,6 +336,36 @@ void Model::attend(const Step& step, const Layer& layer, kiln::Stream stream) {
       stream);
 }
 
+// Adds to the residual.
+void Model::run_mlp(const Step& step, const Layer& layer, const Tensor& residual,
+                    kiln::Stream stream) {
+  const Tensor& x = step.normed.tensor;
+  if (layer.quantized) {
+    layer.quantized->forward({x, residual}, residual,
+                             workspace_.reserve(layer.quantized->workspace_bytes(x)), stream);
+  } else if (config_.gemma) {
+    run(*mlp_,
+        ops::geglu_mlp::Forward{
+            .x = x,
+            .gate = layer.gate,
+            .up = layer.up,
+            .down = layer.down,
+            .residual = residual,
+            .y = residual,
+            .attributes = {.approximate = ops::geglu_mlp::ForwardAttributes::Approximate::kTanh}},
+        stream);
+  } else {
+    run(*mlp_,
+        ops::swiglu_mlp::Forward{.x = x,
+                                 .gate = layer.gate,
+                                 .up = layer.up,
+                                 .down = layer.down,
+                                 .residual = residual,
+                                 .y = residual},
+        stream);
+  }
+}
+
 // hidden is written before it is read, so that a step may be run again.
 void Model::enqueue(const Step& step, kiln::Stream stream) {
   const ops::rms_norm::ForwardAttributes norm{.eps = config_.eps,
@@ -265,27 +386,7 @@ void Model::enqueue(const Step& step, kiln::Stream stream) {
                                .attributes = norm},
         stream);
     residual = step.hidden.tensor;
-    if (config_.gemma) {
-      run(mlp_,
-          ops::geglu_mlp::Forward{
-              .x = step.normed.tensor,
-              .gate = layer.gate,
-              .up = layer.up,
-              .down = layer.down,
-              .residual = residual,
-              .y = residual,
-              .attributes = {.approximate = ops::geglu_mlp::ForwardAttributes::Approximate::kTanh}},
-          stream);
-    } else {
-      run(mlp_,
-          ops::swiglu_mlp::Forward{.x = step.normed.tensor,
-                                   .gate = layer.gate,
-                                   .up = layer.up,
-                                   .down = layer.down,
-                                   .residual = residual,
-                                   .y = residual},
-          stream);
-    }
+    run_mlp(step, layer, residual, stream);
   }
   // The last row alone.
   const auto last = [&](const Tensor& tensor) {
@@ -321,14 +422,19 @@ std::vector<float> Model::forward(const std::vector<int>& tokens) {
   queue_.wait();
   step.logits.memory.read(bits.data(), bits.size() * sizeof(bits[0]));
   std::vector<float> logits(bits.size());
-  for (std::size_t i = 0; i < bits.size(); ++i) logits[i] = kiln::from_bfloat16(bits[i]);
+  for (std::size_t i = 0; i < bits.size(); ++i) logits[i] = from_bits(bits[i], dtype_);
   return logits;
 }
 
 std::vector<std::string> Model::variants() const {
   std::vector<std::string> all;
-  for (const kiln::Kernel* kernel : {&norm_, &linear_, &rotary_, &attention_, &mlp_}) {
-    all.push_back(std::string(kernel->name()) + " " + std::string(kernel->variant()));
-  }
+  const auto add = [&](const kiln::Kernel& kernel) {
+    all.push_back(std::string(kernel.name()) + " " + std::string(kernel.variant()));
+  };
+  for (const kiln::Kernel* kernel : {&norm_, &linear_, &rotary_, &attention_}) add(*kernel);
+  if (mlp_) add(*mlp_);
+  if (quantized_.kernel()) add(*quantized_.kernel());
+  if (quantized_.rounds_activations())
+    all.emplace_back("activations are not rounded to FP8, as config.json means them to be");
   return all;
 }

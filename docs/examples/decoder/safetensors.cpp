@@ -6,15 +6,34 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <stdexcept>
+#include <utility>
+
+namespace {
+
+constexpr std::pair<const char*, kiln::DType> kDTypes[] = {
+    {"BF16", kiln::DType::kBFloat16}, {"F16", kiln::DType::kFloat16},
+    {"F32", kiln::DType::kFloat32},   {"F8_E4M3", kiln::DType::kFloat8E4M3FN},
+    {"I8", kiln::DType::kInt8},       {"I32", kiln::DType::kInt32},
+    {"I64", kiln::DType::kInt64},
+};
+
+}  // namespace
+
+kiln::DType dtype_of(const StoredTensor& tensor) {
+  for (const auto& [name, dtype] : kDTypes) {
+    if (tensor.dtype == name) return dtype;
+  }
+  throw UnreadableModel("a tensor is " + tensor.dtype + ", which is none of those that are read");
+}
 
 Safetensors::Safetensors(const std::filesystem::path& path) : file_(path.string()) {
   const auto fail = [&](const std::string& why) {
-    throw std::runtime_error("read " + file_ + ": " + why);
+    throw UnreadableModel("read " + file_ + ": " + why);
   };
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   struct stat status {};
@@ -44,18 +63,32 @@ Safetensors::~Safetensors() {
   ::munmap(mapped_, size_);
 }
 
-const std::byte* Safetensors::bfloat16(const std::string& name,
-                                       const std::vector<std::int64_t>& shape) const {
+const StoredTensor* Safetensors::find(const std::string& name) const {
   const auto found = tensors_.find(name);
-  if (found == tensors_.end()) throw std::runtime_error("read " + file_ + ": it has no " + name);
-  const StoredTensor& tensor = found->second;
-  const auto count =
-      std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
-  if (tensor.dtype != "BF16" || tensor.shape != shape ||
-      tensor.bytes != 2 * static_cast<std::size_t>(count)) {
-    throw std::runtime_error("read " + file_ + ": " + name + " is " + tensor.dtype + " " +
-                             nlohmann::json(tensor.shape).dump() + ", expected BF16 " +
-                             nlohmann::json(shape).dump());
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
+void Safetensors::refuse(const std::string& name, const std::string& why) const {
+  throw UnreadableModel("read " + file_ + ": " + name + " " + why);
+}
+
+const StoredTensor& Safetensors::at(const std::string& name, const std::vector<std::string>& dtypes,
+                                    const std::vector<Shape>& shapes) const {
+  const StoredTensor* tensor = find(name);
+  if (tensor == nullptr) throw UnreadableModel("read " + file_ + ": it has no " + name);
+  if (std::ranges::find(dtypes, tensor->dtype) == dtypes.end() ||
+      std::ranges::find(shapes, tensor->shape) == shapes.end()) {
+    std::string expected;
+    for (const std::string& dtype : dtypes) expected += (expected.empty() ? "" : " or ") + dtype;
+    std::string of;
+    for (const Shape& shape : shapes)
+      of += (of.empty() ? " " : " or ") + nlohmann::json(shape).dump();
+    refuse(name, "is " + tensor->dtype + " " + nlohmann::json(tensor->shape).dump() +
+                     ", expected " + expected + of);
   }
-  return tensor.data;
+  const auto count = std::accumulate(tensor->shape.begin(), tensor->shape.end(), std::int64_t{1},
+                                     std::multiplies<>());
+  if (tensor->bytes != kiln::size_of(dtype_of(*tensor)) * static_cast<std::size_t>(count))
+    refuse(name, "has " + std::to_string(tensor->bytes) + " bytes, which are not its shape's");
+  return *tensor;
 }

@@ -6,28 +6,45 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <kiln/kiln.hpp>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
+// What a model's files say is not what the program reads: the text names file and tensor, what was
+// found, and what was expected.
+class UnreadableModel : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+using Shape = std::vector<std::int64_t>;
+
 struct StoredTensor {
   std::string dtype;  // "BF16"
-  std::vector<std::int64_t> shape;
+  Shape shape;
   const std::byte* data;
   std::size_t bytes;
 };
+kiln::DType dtype_of(const StoredTensor& tensor);
 
 class Safetensors {
  public:
-  // Throws std::runtime_error, naming the file, for what is not a whole file of this format.
+  // Throws UnreadableModel, naming the file, for what is not a whole file of this format.
   explicit Safetensors(const std::filesystem::path& path);
   ~Safetensors();
   Safetensors(const Safetensors&) = delete;
   Safetensors& operator=(const Safetensors&) = delete;
 
-  bool has(const std::string& name) const { return tensors_.contains(name); }
-  // Throws std::runtime_error, naming the tensor, unless it is there with this shape, in bfloat16.
-  const std::byte* bfloat16(const std::string& name, const std::vector<std::int64_t>& shape) const;
+  // nullptr: it is not there.
+  const StoredTensor* find(const std::string& name) const;
+  // Throws UnreadableModel, naming the tensor, unless it is there in one of these dtypes and with
+  // one of these shapes.
+  const StoredTensor& at(const std::string& name, const std::vector<std::string>& dtypes,
+                         const std::vector<Shape>& shapes) const;
+  // Throws UnreadableModel with the file, this name, and what was found.
+  [[noreturn]] void refuse(const std::string& name, const std::string& why) const;
 
  private:
   std::string file_;

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstddef>
-#include <utility>
 
 #include "kiln/kernel.hpp"
 #include "kiln/ops/quantized_mlp.hpp"
@@ -54,7 +53,7 @@ class QuantizedMlp {
   /// Throws what Kernel::op() throws where the kernel is another one.
   QuantizedMlp(const Kernel& kernel, Weights weights)
       : forward_(kernel.op<ops::quantized_mlp::Forward>()),
-        weights_(std::move(weights)),
+        weights_(weights),
         owned_(kernel.device()) {}
 
   /// Scratch memory that forward() needs for this x.

@@ -73,6 +73,56 @@ constexpr int decode_bytes(int matrices, int bits, int token_tiles) {
          decode_sum_bytes(matrices, token_tiles);
 }
 
+// Where decode norms x: nowhere; in shared memory, before the first row tile, where it has room for
+// the tokens; on the way from memory to the products, each time. What it does not norm, `norm_rows`
+// does before it.
+enum class Norm { kNone, kShared, kInLoop, kRows };
+struct NormArguments {
+  const void* weight;  // [k], of x's dtype
+  float epsilon;
+  float offset;  // that weights are off by
+  int aligned;   // k is a multiple of 8, weight 16-byte aligned
+};
+struct NormedArguments {
+  ProductArguments product;  // gated
+  NormArguments norm;
+};
+constexpr int kMostNormed = 8192;                                    // columns
+constexpr int kNormVectors = kMostNormed / 8 / (32 * kDecodeWarps);  // of eight columns, a thread's
+
+// Columns in shared memory: of whole pairs of tiles.
+KILN_INDEX long long normed_columns(long long k) {
+  return (k + kDecodeTiles * kTileDepth - 1) / (kDecodeTiles * kTileDepth) *
+         (kDecodeTiles * kTileDepth);
+}
+// From one token to the next: two that one phase reads differ in their banks.
+KILN_INDEX long long normed_stride(long long k) {
+  return (normed_columns(k) + 32) * 2;
+}
+// Of the gated product, with x or weights behind the sums: kShared leaves a CTA below 99 KiB, as
+// kInLoop does but for 16 tokens and codes of 8 bits.
+constexpr int normed_stages(int bits, int token_tiles) {
+  return bits == 8 ? decode_stages(2, bits, token_tiles) : 3;
+}
+constexpr int normed_room_at(int bits, int token_tiles) {
+  return kDecodeWarps * normed_stages(bits, token_tiles) * stage_bytes(kDecodeTiles, 2, bits) +
+         decode_sum_bytes(2, token_tiles);
+}
+constexpr int kSharedNormBytes = 98 * 1024;
+constexpr int normed_bytes(int bits, int token_tiles, Norm norm) {
+  return norm == Norm::kShared ? kSharedNormBytes
+                               : normed_room_at(bits, token_tiles) + 2 * kMostNormed;
+}
+
+// [m, k] -> [m, k], normed, a CTA a row.
+struct NormRowsArguments {
+  const void* x;
+  void* to;
+  long long k;
+  int aligned;  // k is a multiple of 8, x and weight 16-byte aligned
+  NormArguments norm;
+};
+
 // Tiled: a CTA has 64 tokens and 16 row tiles, two of each warp: gate's and up's, or neighbours.
 constexpr int kTiledWarps = 8;
 constexpr int kTiledTokens = 64;

@@ -114,4 +114,45 @@ TEST_CASE("plan: sums of parts need room where there are parts") {
   CHECK(bytes(true, 50, 1088, 80, Road::kWide) == 4 * 10 * 64 * 256 * 4);
 }
 
+TEST_CASE("plan: where x is normed") {
+  struct Case {
+    Codes codes;
+    int64_t columns;
+    int64_t most;  // tokens in shared memory
+  };
+  for (const Case& c : {Case{Codes::kInt4, 1, 8},
+                        {Codes::kInt4, 2048, 6},
+                        {Codes::kInt4, 3584, 3},
+                        {Codes::kInt4, 4096, 3},
+                        {Codes::kInt4, 5120, 2},
+                        {Codes::kInt4, 8192, 1},
+                        {Codes::kInt8, 4096, 1},
+                        {Codes::kE4m3, 8192, 1}}) {
+    CAPTURE(c.columns);
+    CHECK(shared_tokens(c.codes, c.columns) == c.most);
+    const auto found = [&](int64_t m, bool is_same) {
+      return norm_of(Road::kDecode, false, c.codes, m, c.columns, is_same);
+    };
+    CHECK(found(c.most, false) == Norm::kShared);
+    CHECK(found(c.most + 1, false) == Norm::kInLoop);
+    CHECK(found(1, true) == Norm::kInLoop);
+    CHECK(norm_of(Road::kDecode, true, c.codes, 1, c.columns, false) == Norm::kRows);
+    CHECK(norm_of(Road::kWide, false, c.codes, 40, c.columns, false) == Norm::kRows);
+    // The last token ends within the room that a CTA has.
+    const int64_t end = normed_room_at(bits_of(c.codes), 1) +
+                        (c.most - 1) * normed_stride(c.columns) + 2 * normed_columns(c.columns);
+    CHECK(end <= normed_bytes(bits_of(c.codes), 1, Norm::kShared));
+  }
+  CHECK(norm_of(Road::kDecode, false, Codes::kInt4, 1, kMostNormed + 1, false) == Norm::kRows);
+  for (const Codes codes : {Codes::kInt4, Codes::kInt8, Codes::kE4m3}) {
+    for (const int tokens : {1, 2}) {
+      const int bytes = normed_bytes(bits_of(codes), tokens, Norm::kInLoop);
+      CHECK(2 * (bytes + 1024) <= 228 * 1024);  // two CTAs of a multiprocessor of SM 9.0
+      CHECK((bytes <= 99 * 1024) == (bits_of(codes) == 4 || tokens == 1));
+    }
+  }
+  CHECK(normed_kernel_of(Norm::kInLoop, true, Codes::kE4m3, 2) == kNormRows - 1);
+  CHECK(normed_kernel_of(Norm::kShared, false, Codes::kInt4, 1) == kNormedKernels);
+}
+
 }  // namespace

@@ -22,7 +22,7 @@
 //   sums                registers -> shared memory, between two __syncthreads
 //
 //   shared memory       | stages of each warp | sums of each warp, matrix and token: 16 floats,
-//                       and 4 that nobody uses |
+//                       and 4 that nobody uses, but for a norm | x normed, or the norm's weights |
 //   grid                x: blocks of tokens, so that CTAs with the same weights run together
 //                       y: CTAs that share out the row tiles
 //

@@ -73,13 +73,11 @@ constexpr int decode_bytes(int matrices, int bits, int token_tiles) {
          decode_sum_bytes(matrices, token_tiles);
 }
 
-// Where decode norms x: nowhere; in shared memory, before the first row tile, where it has room for
-// the tokens; on the way from memory to the products, each time. What it does not norm, `norm_rows`
-// does before it.
-enum class Norm { kNone, kShared, kInLoop, kRows };
+// A norm in front: decode's gated product norms x where shared memory has room for the tokens of a
+// call, else `norm_rows` does before it.
 struct NormArguments {
   const void* weight;  // [k], of x's dtype
-  float epsilon;
+  float eps;
   float offset;  // that weights are off by
   int aligned;   // k is a multiple of 8, weight 16-byte aligned
 };
@@ -99,20 +97,15 @@ KILN_INDEX long long normed_columns(long long k) {
 KILN_INDEX long long normed_stride(long long k) {
   return (normed_columns(k) + 32) * 2;
 }
-// Of the gated product, with x or weights behind the sums: kShared leaves a CTA below 99 KiB, as
-// kInLoop does but for 16 tokens and codes of 8 bits.
-constexpr int normed_stages(int bits, int token_tiles) {
-  return bits == 8 ? decode_stages(2, bits, token_tiles) : 3;
+// Of the gated product, with x behind the sums.
+constexpr int normed_stages(int bits) {
+  return bits == 8 ? decode_stages(2, bits, 1) : 3;
 }
-constexpr int normed_room_at(int bits, int token_tiles) {
-  return kDecodeWarps * normed_stages(bits, token_tiles) * stage_bytes(kDecodeTiles, 2, bits) +
-         decode_sum_bytes(2, token_tiles);
+constexpr int normed_room_at(int bits) {
+  return kDecodeWarps * normed_stages(bits) * stage_bytes(kDecodeTiles, 2, bits) +
+         decode_sum_bytes(2, 1);
 }
-constexpr int kSharedNormBytes = 98 * 1024;
-constexpr int normed_bytes(int bits, int token_tiles, Norm norm) {
-  return norm == Norm::kShared ? kSharedNormBytes
-                               : normed_room_at(bits, token_tiles) + 2 * kMostNormed;
-}
+constexpr int kNormedBytes = 98 * 1024;  // of a CTA, which every SM from 8.0 on has
 
 // [m, k] -> [m, k], normed, a CTA a row.
 struct NormRowsArguments {

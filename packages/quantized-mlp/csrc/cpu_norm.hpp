@@ -36,7 +36,7 @@ const T* row_of(const kiln::package::ForwardArguments& call, int64_t row, T* scr
   float sum = 0;
   for (int i = 0; i < kLanes; ++i) sum += squares[i];
   const float factor =
-      1 / std::sqrt(sum / static_cast<float>(call.D) + static_cast<float>(call.epsilon));
+      1 / std::sqrt(sum / static_cast<float>(call.D) + static_cast<float>(call.eps));
   const auto offset = static_cast<float>(call.offset);
   for (int64_t k = 0; k < call.D; k += kLanes) {
     const int64_t left = call.D - k;

@@ -22,7 +22,7 @@
 //   sums                registers -> shared memory, between two __syncthreads
 //
 //   shared memory       | stages of each warp | sums of each warp, matrix and token: 16 floats,
-//                       and 4 that nobody uses, but for a norm | x normed, or the norm's weights |
+//                       and 4 that nobody uses | x normed |
 //   grid                x: blocks of tokens, so that CTAs with the same weights run together
 //                       y: CTAs that share out the row tiles
 //
@@ -30,14 +30,9 @@
 // Instructions are the limit of four bits. So the loop has a form without branches for what is
 // common (kWhole): x aligned, k of whole pairs, and a pair's columns in one group.
 //
-// With a norm in front (Norm) the gated product is of x normed, and the factor of a row is a
-// number:
-//   kShared    before the first row tile the CTA writes x normed, rounded once, to shared memory,
-//              while the first codes are on their way; it is read from there
-//   kInLoop    x, as it is loaded, is multiplied by weights that lie in shared memory, and rounded;
-//              a third product, of x and itself in the first row tile, gives the sums of squares,
-//              and the factor multiplies the sums of both products, in fp32. So that no weight
-//              makes a float16 overflow, float16 weights are divided by a power of two.
+// With a norm in front (kNormed) the gated product is of x normed: before the first row tile a CTA
+// writes it, rounded once, to shared memory, while the first codes are on their way. It is read
+// from there, and has the bits that norm_rows writes.
 #pragma once
 
 #include "dequantize.cuh"
@@ -66,12 +61,12 @@ __device__ __forceinline__ void prefetch(const void* global) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
 }
 
-template <class Element, Codes kCodes, int kMatrices, int kTokenTiles, Norm kNorm>
+template <class Element, Codes kCodes, int kMatrices, int kTokenTiles, bool kNormed>
 struct Decode {
   using Numbers = RawNumbers<Element, kCodes>;
   static constexpr int kBits = bits_of(kCodes);
-  static constexpr int kStages = kNorm == Norm::kNone ? decode_stages(kMatrices, kBits, kTokenTiles)
-                                                      : normed_stages(kBits, kTokenTiles);
+  static constexpr int kStages =
+      kNormed ? normed_stages(kBits) : decode_stages(kMatrices, kBits, kTokenTiles);
   using Copy = TileCopy<kCodes, kDecodeTiles>;
   static constexpr int kStageBytes = kMatrices * Copy::kBytes;
   static_assert(kStageBytes == stage_bytes(kDecodeTiles, kMatrices, kBits),
@@ -91,10 +86,9 @@ struct Decode {
   unsigned to_read;  // the stage's place
   bool has_zeros;
   long long tokens[kTokenTiles];  // from a's first number to this lane's first
-  unsigned normed;                // kShared: this lane's first of x; kInLoop: of the weights
+  unsigned normed;                // this lane's first of x, in shared memory
   X x;  // of the pair that is multiplied; what has been, is the next one's
   float sums[kMatrices][kTokenTiles][4];
-  float squares[kTokenTiles][4];  // kInLoop: of tokens by tokens; those of a token by itself count
   // What is copied next: into which stage, of which tile.
   unsigned to_fill;
   int row_tile;
@@ -134,7 +128,7 @@ struct Decode {
       // A token beyond the last one is read as that: its sums are not stored.
       long long token = first_token + i * 8 + lane / 4;
       token = token < p.m ? token : p.m - 1;
-      if constexpr (kNorm == Norm::kShared) {
+      if constexpr (kNormed) {
         normed = room + static_cast<unsigned>((token - first_token) * normed_stride(p.k)) +
                  lane % 4 * 16u;
         keep(normed);
@@ -142,10 +136,6 @@ struct Decode {
         tokens[i] = token * p.k + lane % 4 * 8;
         keep(tokens[i]);
       }
-    }
-    if constexpr (kNorm == Norm::kInLoop) {
-      normed = room + lane % 4 * 16u;
-      keep(normed);
     }
   }
 
@@ -257,37 +247,10 @@ struct Decode {
     return normed + static_cast<unsigned>(of_tile * (2 * kTileDepth) + step * 64);
   }
 
-  // Of 32 columns of x, as rows by columns: rows of A are those of both token tiles.
-  __device__ __forceinline__ void add_squares(const uint4 (&x)[kTokenTiles]) {
-#pragma unroll
-    for (int part = 0; part < 2; ++part) {
-      unsigned b[kTokenTiles][2];
-#pragma unroll
-      for (int i = 0; i < kTokenTiles; ++i) {
-        b[i][0] = part == 0 ? x[i].x : x[i].z;
-        b[i][1] = part == 0 ? x[i].y : x[i].w;
-      }
-      const unsigned a[4] = {b[0][0], kTokenTiles == 1 ? 0u : b[kTokenTiles - 1][0], b[0][1],
-                             kTokenTiles == 1 ? 0u : b[kTokenTiles - 1][1]};
-#pragma unroll
-      for (int i = 0; i < kTokenTiles; ++i) {
-        multiply_add(squares[i], a, b[i][0], b[i][1], squares[i], Element{});
-      }
-    }
-  }
-  // Of token lane / 4 of a tile, in lanes of which it is the token of a sum, too.
-  __device__ __forceinline__ bool has_squares() const {
-    return lane % 4 == lane / 8;
-  }
-  __device__ __forceinline__ float squares_of(int token_tile) const {
-    const float(&found)[4] = squares[token_tile];
-    return lane / 4 % 2 == 0 ? found[token_tile * 2] : found[token_tile * 2 + 1];
-  }
-
   // x of a tile.
   template <bool kWhole>
   __device__ __forceinline__ void load_x(uint4 (&x)[2][kTokenTiles], int of_tile) const {
-    if constexpr (kNorm == Norm::kShared) {
+    if constexpr (kNormed) {
       static_assert(kTokenTiles == 1);
 #pragma unroll
       for (int step = 0; step < 2; ++step) x[step][0] = load_shared(normed_at(of_tile, step));
@@ -316,7 +279,7 @@ struct Decode {
 
   // A pair, which is in stage to_read. `following`: the pair after it, in this row tile or the
   // next.
-  template <bool kWhole, bool kSquares>
+  template <bool kWhole>
   __device__ __forceinline__ void multiply_pair(int first, int following) {
     GroupWords<kCodes> groups[kMatrices];
 #pragma unroll
@@ -335,16 +298,7 @@ struct Decode {
                 Copy::codes(place_of(to_read, j), lane, half * Copy::kLoads + step % Copy::kLoads);
           }
         }
-        if constexpr (kSquares) add_squares(x[half][step]);
-        if constexpr (kNorm == Norm::kInLoop) {
-          const uint4 weights = load_shared(normed_at(first + half, step));
-          uint4 weighted[kTokenTiles];
-#pragma unroll
-          for (int i = 0; i < kTokenTiles; ++i) weighted[i] = times(x[half][step][i], weights);
-          multiply_step(codes, weighted, 2 * half + step, group);
-        } else {
-          multiply_step(codes, x[half][step], 2 * half + step, group);
-        }
+        multiply_step(codes, x[half][step], 2 * half + step, group);
         if (kWhole ? half == 1 && step == 1 : ends_group(2 * half + step)) {
           add(groups, 2 * half + step, group);
           group = {};
@@ -375,35 +329,8 @@ struct Decode {
 #endif
   }
 
-  __device__ __forceinline__ static uint4 times(const uint4& x, const uint4& weights) {
-    constexpr unsigned kNothing = 0x80008000u;
-    return {fused(x.x, weights.x, kNothing, Element{}), fused(x.y, weights.y, kNothing, Element{}),
-            fused(x.z, weights.z, kNothing, Element{}), fused(x.w, weights.w, kNothing, Element{})};
-  }
-
-  template <bool kWhole, bool kSquares>
-  __device__ __forceinline__ void multiply_row_tile() {
-#pragma unroll
-    for (int i = 0; i < kMatrices * kTokenTiles * 4; ++i) {
-      sums[i / 4 / kTokenTiles][i / 4 % kTokenTiles][i % 4] = 0.0f;
-    }
-    if constexpr (kSquares) {
-#pragma unroll
-      for (int i = 0; i < kTokenTiles * 4; ++i) squares[i / 4][i % 4] = 0.0f;
-    }
-#pragma unroll 1
-    for (int first = first_tile; first < p.depth_tiles; first += kTurn) {
-      wait_copies<kStages - 2>();
-      __syncwarp();
-      fill<kWhole>();
-      multiply_pair<kWhole, kSquares>(first,
-                                      first + kTurn < p.depth_tiles ? first + kTurn : first_tile);
-      step_stage(to_read);
-    }
-  }
-
   // One row tile after the other. `take` gets their sums. `begin` starts copies of x, a group, and
-  // `norm` norms it, or weights.
+  // `norm` norms it.
   template <bool kWhole, class Begin, class NormX, class Take>
   __device__ __forceinline__ void run(Begin begin, NormX norm, Take take) {
     // What pack may be writing is read after it; the second product's weights it has then written.
@@ -417,21 +344,26 @@ struct Decode {
     for (int i = 0; i < kStages - 1; ++i) fill<kWhole>();
     if constexpr (!kMayBeWritten) gated_mlp::wait_for_previous_kernel();
     gated_mlp::let_next_kernel_start();
-    if constexpr (kNorm == Norm::kShared) norm();
+    if constexpr (kNormed) norm();
     if (kAhead && first_tile < p.depth_tiles) {
 #pragma unroll
       for (int half = 0; half < kDecodeTiles; ++half) load_x<kWhole>(x[half], first_tile + half);
     }
-    if constexpr (kNorm == Norm::kInLoop) norm();
-    int row = static_cast<int>(blockIdx.y);
-    if constexpr (kNorm == Norm::kInLoop) {
-      multiply_row_tile<kWhole, true>();
-      take(row, true);
-      row += static_cast<int>(gridDim.y);
-    }
-    for (; row < p.row_tiles; row += static_cast<int>(gridDim.y)) {
-      multiply_row_tile<kWhole, false>();
-      take(row, false);
+    for (int row = static_cast<int>(blockIdx.y); row < p.row_tiles;
+         row += static_cast<int>(gridDim.y)) {
+#pragma unroll
+      for (int i = 0; i < kMatrices * kTokenTiles * 4; ++i) {
+        sums[i / 4 / kTokenTiles][i / 4 % kTokenTiles][i % 4] = 0.0f;
+      }
+#pragma unroll 1
+      for (int first = first_tile; first < p.depth_tiles; first += kTurn) {
+        wait_copies<kStages - 2>();
+        __syncwarp();
+        fill<kWhole>();
+        multiply_pair<kWhole>(first, first + kTurn < p.depth_tiles ? first + kTurn : first_tile);
+        step_stage(to_read);
+      }
+      take(row);
     }
   }
 };
@@ -471,7 +403,7 @@ struct NormPrologue {
            static_cast<unsigned>(vector * 16);
   }
 
-  // kShared: the CTA's tokens, all of the call's, as they are.
+  // The CTA's tokens, all of the call's, as they are.
   __device__ __forceinline__ void copy_x() const {
     const auto* const x = static_cast<const unsigned short*>(p.a);
     for (int token = 0; token < static_cast<int>(p.m); ++token) {
@@ -507,7 +439,7 @@ struct NormPrologue {
       float sum = 0.0f;
 #pragma unroll
       for (int w = 0; w < kDecodeWarps; ++w) sum += sums[token * kDecodeWarps + w];
-      const float factor = factor_of(sum, p.k, norm.epsilon);
+      const float factor = factor_of(sum, p.k, norm.eps);
       each_vector([&](int i, int vector) {
         const unsigned at = place_of(token, vector);
         store_shared(at, each_of<Element>(load_shared(at), weights[i], [&](float x, float weight) {
@@ -517,46 +449,9 @@ struct NormPrologue {
     }
     __syncthreads();
   }
-
-  // kInLoop: the weights, with their offset, to shared memory; of float16 times a power of two.
-  // `largest`: of each warp; `unit`: by what sums are then multiplied, of thread 0.
-  __device__ __forceinline__ void stage_weights(unsigned* largest, float* unit) const {
-    uint4 weights[kNormVectors];
-    load_weights(weights);
-    float scale = 1.0f;
-    if constexpr (kIsSame<Element, Float16>) {
-      unsigned most = 0;
-      each_vector([&](int i, int vector) {
-        if (left_of(vector) > 0) most = larger_of<Element>(most, weights[i], norm.offset);
-      });
-#pragma unroll
-      for (int distance = 16; distance > 0; distance /= 2) {
-        const unsigned other = __shfl_xor_sync(0xffffffffu, most, distance);
-        most = other > most ? other : most;
-      }
-      if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32] = most;
-      __syncthreads();
-#pragma unroll
-      for (int w = 0; w < kDecodeWarps; ++w) most = largest[w] > most ? largest[w] : most;
-      // Below 1 then, and above 1/2, but for those that float16 hardly has, or has not.
-      int exponent = static_cast<int>(most >> 23) - 127 + 1;
-      exponent = exponent < -24 ? -24 : exponent > 16 ? 16 : exponent;
-      scale = __uint_as_float(power_bits(-exponent));
-      if (threadIdx.x == 0) *unit = __uint_as_float(power_bits(exponent));
-    } else {
-      if (threadIdx.x == 0) *unit = 1.0f;
-    }
-    each_vector([&](int i, int vector) {
-      store_shared(place_of(0, vector),
-                   each_of<Element>(weights[i], weights[i], [&](float weight, float) {
-                     return (norm.offset + weight) * scale;
-                   }));
-    });
-    __syncthreads();
-  }
 };
 
-template <class Element, Codes kCodes, bool kGated, int kTokenTiles, Norm kNorm>
+template <class Element, Codes kCodes, bool kGated, int kTokenTiles, bool kNormed>
 __device__ __forceinline__ void decode(const ProductArguments& p, const NormArguments& norm) {
   constexpr int kMatrices = kGated ? 2 : 1;
   constexpr int kTokens = 8 * kTokenTiles;
@@ -564,10 +459,10 @@ __device__ __forceinline__ void decode(const ProductArguments& p, const NormArgu
   extern __shared__ __align__(128) unsigned char memory[];
   using Sums = float[kMatrices][kTokens][kStride];
   static_assert(kDecodeWarps * sizeof(Sums) == decode_sum_bytes(kMatrices, kTokenTiles));
-  using Decode = quantized_mlp::Decode<Element, kCodes, kMatrices, kTokenTiles, kNorm>;
+  using Decode = quantized_mlp::Decode<Element, kCodes, kMatrices, kTokenTiles, kNormed>;
   constexpr int kStageMemory = kDecodeWarps * Decode::kStages * Decode::kStageBytes;
   constexpr int kRoomAt = kStageMemory + kDecodeWarps * static_cast<int>(sizeof(Sums));
-  static_assert(kNorm == Norm::kNone || kRoomAt == normed_room_at(bits_of(kCodes), kTokenTiles));
+  static_assert(!kNormed || kRoomAt == normed_room_at(bits_of(kCodes)));
   Sums* const shared = reinterpret_cast<Sums*>(memory + kStageMemory);
   const int lane = static_cast<int>(threadIdx.x) & 31;
   const int warp = static_cast<int>(threadIdx.x) >> 5;
@@ -575,10 +470,7 @@ __device__ __forceinline__ void decode(const ProductArguments& p, const NormArgu
   const auto place = static_cast<unsigned>(__cvta_generic_to_shared(memory));
   Decode one(p, place, place + kRoomAt, first_token);
   const NormPrologue<Element> prologue(p, norm, place + kRoomAt);
-  // What nobody uses of the sums holds those of squares, and what weights were divided by.
-  float* const unit = &shared[0][0][0][kTileRows + 1];
-  float factor = 1.0f;  // kInLoop: of this thread's token
-  const auto take = [&](int row_tile, bool is_first) {
+  const auto take = [&](int row_tile) {
     __syncthreads();  // the last row tile's sums have been read
 #pragma unroll
     for (int j = 0; j < kMatrices; ++j) {
@@ -587,14 +479,6 @@ __device__ __forceinline__ void decode(const ProductArguments& p, const NormArgu
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
           shared[warp][j][i * 8 + lane % 4 * 2 + c % 2][lane / 4 + c / 2 * 8] = one.sums[j][i][c];
-        }
-      }
-    }
-    if constexpr (kNorm == Norm::kInLoop) {
-      if (is_first && one.has_squares()) {
-#pragma unroll
-        for (int i = 0; i < kTokenTiles; ++i) {
-          shared[warp][0][i * 8 + lane / 4][kTileRows] = one.squares_of(i);
         }
       }
     }
@@ -611,31 +495,17 @@ __device__ __forceinline__ void decode(const ProductArguments& p, const NormArgu
         totals[j] = {totals[j].x + both.x, totals[j].y + both.y};
       }
     }
-    if constexpr (kNorm == Norm::kInLoop) {
-      if (is_first) {
-        float squares = 0.0f;
-#pragma unroll
-        for (int w = 0; w < kDecodeWarps; ++w) squares += shared[w][0][token][kTileRows];
-        factor = factor_of(squares, p.k, norm.epsilon) * *unit;
-      }
-#pragma unroll
-      for (int j = 0; j < kMatrices; ++j) {
-        totals[j] = {totals[j].x * factor, totals[j].y * factor};
-      }
-    }
     finish<Element, kGated>(p, first_token + token,
                             static_cast<long long>(row_tile) * kTileRows + row, totals[0],
                             totals[1]);
   };
   const auto begin = [&] {
-    if constexpr (kNorm == Norm::kShared) prologue.copy_x();
+    if constexpr (kNormed) prologue.copy_x();
   };
   const auto norm_x = [&] {
-    if constexpr (kNorm == Norm::kShared) {
+    if constexpr (kNormed) {
       wait_copies<Decode::kStages - 1>();  // those of x, of this thread
       prologue.norm_x(&shared[0][0][0][0]);
-    } else if constexpr (kNorm == Norm::kInLoop) {
-      prologue.stage_weights(reinterpret_cast<unsigned*>(shared), unit);
     }
   };
   if (p.whole_pairs != 0) {
@@ -647,7 +517,7 @@ __device__ __forceinline__ void decode(const ProductArguments& p, const NormArgu
 
 template <class Element, Codes kCodes, bool kGated, int kTokenTiles>
 __device__ __forceinline__ void decode(const ProductArguments& p) {
-  decode<Element, kCodes, kGated, kTokenTiles, Norm::kNone>(p, {});
+  decode<Element, kCodes, kGated, kTokenTiles, false>(p, {});
 }
 
 }  // namespace quantized_mlp

@@ -48,14 +48,11 @@ namespace kiln::sdk {
            quantized_mlp::wide8_bytes(2))
 #define KILN_WIDES8(name) KILN_WIDE8(name "_rows"), KILN_WIDE8(name "_blocks")
 
-#define KILN_NORM(name, bits)                                                      \
-  KernelSpec{"smxx_decode_normed", "decode_normed_" name "_shared",                \
-             quantized_mlp::normed_bytes(bits, 1, quantized_mlp::Norm::kShared)},  \
-      KILN_TWO("smxx_decode_normed", "decode_normed_" name,                        \
-               quantized_mlp::normed_bytes(bits, 1, quantized_mlp::Norm::kInLoop), \
-               quantized_mlp::normed_bytes(bits, 2, quantized_mlp::Norm::kInLoop))
-#define KILN_NORMS(name) \
-  KILN_NORM(name "_int4", 4), KILN_NORM(name "_int8", 8), KILN_NORM(name "_e4m3", 8)
+#define KILN_NORM(name)                                                      \
+  KernelSpec {                                                               \
+    "smxx_decode_normed", "decode_normed_" name, quantized_mlp::kNormedBytes \
+  }
+#define KILN_NORMS(name) KILN_NORM(name "_int4"), KILN_NORM(name "_int8"), KILN_NORM(name "_e4m3")
 
 KernelList kernel_list() {
   static const KernelSpec kernels[] = {KILN_DECODES("gated_bf16", 2),
@@ -112,7 +109,6 @@ using quantized_mlp::kTileRows;
 using quantized_mlp::Matrix;
 using quantized_mlp::MatrixArguments;
 using quantized_mlp::Mlp;
-using quantized_mlp::Norm;
 using quantized_mlp::NormArguments;
 using quantized_mlp::NormedArguments;
 using quantized_mlp::PackCodesArguments;
@@ -235,13 +231,13 @@ int32_t check_alignment(const char* op, const char* name, const Matrix& matrix, 
                    op, name, static_cast<int>(two_scales));
 }
 
-// One product, but for its plan. `norm`: in the kernel, kNone, kShared or kInLoop.
+// One product, but for its plan. `normed`: by its kernel.
 struct Product {
   bool float16;
   Codes codes;
   ProductArguments arguments;
-  Norm norm = Norm::kNone;
-  NormArguments norm_arguments = {};
+  bool normed = false;
+  NormArguments norm = {};
 };
 
 void set_matrix(ProductArguments* arguments, const Matrix& first, const Matrix& second) {
@@ -293,12 +289,11 @@ int32_t launch(const sdk::OnDevice& gpu, const char* op, Product product, const 
                               : sdk::Grid{tokens, rows, splits};
   const uint32_t threads = wide ? quantized_mlp::kWideThreads : kThreads;
   const bool overlap = gpu.has(quantized_mlp::kKernelsWait);
-  NormedArguments normed{product.arguments, product.norm_arguments};
-  const bool norms = product.norm != Norm::kNone;
-  void* pointers[] = {norms ? static_cast<void*>(&normed) : &product.arguments};
-  const int kernel =
-      norms ? normed_kernel_of(product.norm, product.float16, product.codes, plan.token_tiles)
-            : kernel_of(plan, product.float16, product.codes, product.arguments.groups > 1);
+  NormedArguments normed{product.arguments, product.norm};
+  void* pointers[] = {product.normed ? static_cast<void*>(&normed) : &product.arguments};
+  const int kernel = product.normed ? normed_kernel_of(product.float16, product.codes)
+                                    : kernel_of(plan, product.float16, product.codes,
+                                                product.arguments.groups > 1);
   const int32_t status = gpu.launch(kernel, {.grid = grid, .threads = threads, .overlap = overlap},
                                     stream, pointers, error);
   if (status != KILN_OK || plan.splits == 1) return status;
@@ -406,26 +401,23 @@ int32_t round8(const sdk::OnDevice& gpu, const ForwardArguments& call, const voi
                             call.stream, error);
 }
 
-NormArguments norm_arguments_of(const ForwardArguments& call) {
+NormArguments norm_of(const ForwardArguments& call) {
   const void* const weight = call.norm_weight.data;
-  return {weight, static_cast<float>(call.epsilon), static_cast<float>(call.offset),
+  return {weight, static_cast<float>(call.eps), static_cast<float>(call.offset),
           call.D % 8 == 0 && is_aligned(weight, 16) ? 1 : 0};
 }
 
-// Where x is normed. Rows whose bits may not depend on M are normed by one kernel, or two alike.
-Norm norm_of(const sdk::OnDevice& gpu, const ForwardArguments& call, Road road, Codes codes) {
-  if (!call.norm_weight.present) return Norm::kNone;
-  const Norm norm = quantized_mlp::norm_of(road, rounds_activations(call), codes, call.M, call.D,
-                                           is_invariant(call));
-  if (norm == Norm::kRows) return norm;
-  const int kernel = normed_kernel_of(norm, is_float16(call), codes, 2);
-  return gpu.has(kernel) ? norm : Norm::kRows;
+// Whether the gated product's kernel norms x. If not, norm_rows does, to the same bits.
+bool norms_in_kernel(const sdk::OnDevice& gpu, const ForwardArguments& call, Road road,
+                     Codes codes) {
+  return quantized_mlp::norms_in_decode(road, rounds_activations(call), codes, call.M, call.D) &&
+         gpu.has(normed_kernel_of(is_float16(call), codes));
 }
 
 // [M, D], normed, in the workspace.
 int32_t norm_rows(const sdk::OnDevice& gpu, const ForwardArguments& call, void* to,
                   kiln_error* error) {
-  quantized_mlp::NormRowsArguments arguments{call.x.data, to, call.D, 0, norm_arguments_of(call)};
+  quantized_mlp::NormRowsArguments arguments{call.x.data, to, call.D, 0, norm_of(call)};
   arguments.aligned = arguments.norm.aligned != 0 && is_aligned(call.x.data, 16) ? 1 : 0;
   if (call.M > INT32_MAX) {
     return sdk::fail(error, KILN_UNSUPPORTED,
@@ -477,18 +469,17 @@ int32_t forward(const ForwardArguments& call, kiln_error* error) {
   const Workspace at = workspace_of(call, road);
   char* const workspace = static_cast<char*>(call.workspace);
   const bool rounds = rounds_activations(call) && road != Road::kWide8;
-  const Norm norm = norm_of(gpu, call, road, mlp.gate.kind);
+  const bool norms = call.norm_weight.present;
+  const bool in_kernel = norms && norms_in_kernel(gpu, call, road, mlp.gate.kind);
   const void* x = call.x.data;
-  if (norm == Norm::kRows) {
+  if (norms && !in_kernel) {
     x = workspace + at.normed;
     status = norm_rows(gpu, call, workspace + at.normed, error);
     if (status != KILN_OK) return status;
   }
   Product gated = gated_of(call, mlp, at, x);
-  if (norm == Norm::kShared || norm == Norm::kInLoop) {
-    gated.norm = norm;
-    gated.norm_arguments = norm_arguments_of(call);
-  }
+  gated.normed = in_kernel;
+  if (in_kernel) gated.norm = norm_of(call);
   if (is_wide(road)) {
     status = arrange(gpu, call, road, at, x, error);
   } else if (rounds) {

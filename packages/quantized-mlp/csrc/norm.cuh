@@ -6,7 +6,6 @@
 
 #include "arguments.h"
 #include "dequantize.cuh"
-#include "float8.h"
 
 namespace quantized_mlp {
 
@@ -57,22 +56,9 @@ __device__ __forceinline__ float plus_squares(float sum, const uint4& values) {
   return sum;
 }
 
-// The largest magnitude, or `largest`, as bits of a float.
-template <class Element>
-__device__ __forceinline__ unsigned larger_of(unsigned largest, const uint4& values, float offset) {
-  const unsigned words[4] = {values.x, values.y, values.z, values.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float2 two = gated_mlp::unpack_pair<Element>(words[i]);
-    largest = larger_finite(largest, __float_as_uint(offset + two.x));
-    largest = larger_finite(largest, __float_as_uint(offset + two.y));
-  }
-  return largest;
-}
-
 // By what a row is multiplied.
-__device__ __forceinline__ float factor_of(float squares, long long columns, float epsilon) {
-  return rsqrtf(squares / static_cast<float>(columns) + epsilon);
+__device__ __forceinline__ float factor_of(float squares, long long columns, float eps) {
+  return rsqrtf(squares / static_cast<float>(columns) + eps);
 }
 
 __device__ __forceinline__ float sum_of_warp(float value) {

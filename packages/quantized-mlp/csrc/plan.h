@@ -15,7 +15,7 @@ namespace quantized_mlp {
 // Kernel numbers, in the order of gpu.cpp's list: decode [gated, plain][bf16, f16][Codes][8, 16
 // tokens], tiled [gated, plain][bf16, f16][Codes], the others, and wide [gated, plain][bf16,
 // f16][Codes][64, 128 tokens], wide8 [gated, plain][bf16, f16][scales of rows, of blocks][64, 128
-// tokens]; decode normed [bf16, f16][Codes][x in shared memory, 8, 16 tokens].
+// tokens]; decode normed [bf16, f16][Codes].
 inline constexpr int kCodes = 3;
 inline constexpr int kTiledKernels = 4 * kCodes * 2;
 inline constexpr int kFinish = kTiledKernels + 4 * kCodes;  // bf16, f16
@@ -31,7 +31,7 @@ inline constexpr int kWide8Kernels = kArrange8 + 2;
 inline constexpr int kRound8 = kWide8Kernels + 4 * 2 * 2;  // bf16, f16
 inline constexpr int kSums = kRound8 + 2;  // gated, plain, gated of wide8 [bf16, f16]
 inline constexpr int kNormedKernels = kSums + 6;
-inline constexpr int kNormRows = kNormedKernels + 2 * kCodes * 3;  // bf16, f16
+inline constexpr int kNormRows = kNormedKernels + 2 * kCodes;  // bf16, f16
 inline constexpr int kKernels = kNormRows + 2;
 
 enum class Road { kDecode, kTiled, kWide, kWide8 };
@@ -156,24 +156,20 @@ inline int kernel_of(const ProductPlan& plan, bool float16, Codes codes, bool ha
   return row * 2 + plan.token_tiles - 1;
 }
 
-// Tokens of `columns` columns that kShared has room for.
-inline int64_t shared_tokens(Codes codes, int64_t columns) {
-  const int64_t room = kSharedNormBytes - normed_room_at(bits_of(codes), 1);
+// Tokens of `columns` columns that decode has room to norm.
+inline int64_t normed_tokens(Codes codes, int64_t columns) {
+  const int64_t room = kNormedBytes - normed_room_at(bits_of(codes));
   const int64_t last = 2 * normed_columns(columns);  // without what is beside it
   return room < last ? 0 : std::min<int64_t>(8, 1 + (room - last) / normed_stride(columns));
 }
 
-// Where x is normed that has a norm in front of it, where the GPU has the kernels. `is_same`: the
-// bits of a row may not depend on m.
-inline Norm norm_of(Road road, bool rounds, Codes codes, int64_t m, int64_t columns, bool is_same) {
-  if (road != Road::kDecode || rounds || columns > kMostNormed) return Norm::kRows;
-  return !is_same && m <= shared_tokens(codes, columns) ? Norm::kShared : Norm::kInLoop;
+// Whether the kernel of the gated product norms x itself.
+inline bool norms_in_decode(Road road, bool rounds, Codes codes, int64_t m, int64_t columns) {
+  return road == Road::kDecode && !rounds && columns <= kMostNormed &&
+         m <= normed_tokens(codes, columns);
 }
-
-// Of the gated product, kShared or kInLoop.
-inline int normed_kernel_of(Norm norm, bool float16, Codes codes, int token_tiles) {
-  const int row = (float16 ? kCodes : 0) + static_cast<int>(codes);
-  return kNormedKernels + row * 3 + (norm == Norm::kShared ? 0 : token_tiles);
+inline int normed_kernel_of(bool float16, Codes codes) {
+  return kNormedKernels + (float16 ? kCodes : 0) + static_cast<int>(codes);
 }
 
 // The kernel that adds the parts of k.

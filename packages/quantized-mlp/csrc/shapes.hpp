@@ -167,13 +167,12 @@ inline int32_t check_mlp(const kiln::package::ForwardArguments& call, Mlp* mlp, 
     return sdk::fail(error, KILN_INVALID_ARGUMENT, "%s: limit is %g; expected a number above 0", op,
                      call.limit);
   }
-  const auto epsilon = static_cast<float>(call.epsilon);
+  const auto eps = static_cast<float>(call.eps);
   const auto offset = static_cast<float>(call.offset);
-  if (!(epsilon >= 0 && epsilon < kMostFloat32) ||
-      !(offset > -kMostFloat32 && offset < kMostFloat32)) {
+  if (!(eps >= 0 && eps < kMostFloat32) || !(offset > -kMostFloat32 && offset < kMostFloat32)) {
     return sdk::fail(error, KILN_INVALID_ARGUMENT,
-                     "%s: epsilon is %g and offset %g; expected a number of at least 0, and any",
-                     op, call.epsilon, call.offset);
+                     "%s: eps is %g and offset %g; expected a number of at least 0, and any", op,
+                     call.eps, call.offset);
   }
   mlp->gating = gating_of(call);
   mlp->hidden = call.gate.shape[0] * kTileRows;

@@ -5,22 +5,17 @@
 // do is what it was.
 #include "decode.cuh"
 
-#define KILN_NORMED(name, Element, codes, tokens, where)                           \
-  extern "C" __global__ void __launch_bounds__(256, quantized_mlp::kDecodeCtas)    \
-      name(const __grid_constant__ quantized_mlp::NormedArguments p) {             \
-    using gated_mlp::Bfloat16;                                                     \
-    using gated_mlp::Float16;                                                      \
-    using quantized_mlp::Codes;                                                    \
-    using quantized_mlp::Norm;                                                     \
-    quantized_mlp::decode<Element, codes, true, tokens, where>(p.product, p.norm); \
+#define KILN_NORMED(name, Element, codes)                                       \
+  extern "C" __global__ void __launch_bounds__(256, quantized_mlp::kDecodeCtas) \
+      name(const __grid_constant__ quantized_mlp::NormedArguments p) {          \
+    using gated_mlp::Bfloat16;                                                  \
+    using gated_mlp::Float16;                                                   \
+    using quantized_mlp::Codes;                                                 \
+    quantized_mlp::decode<Element, codes, true, 1, true>(p.product, p.norm);    \
   }
-#define KILN_NORMED_OF(name, Element, codes)                   \
-  KILN_NORMED(name##_shared, Element, codes, 1, Norm::kShared) \
-  KILN_NORMED(name##_x1, Element, codes, 1, Norm::kInLoop)     \
-  KILN_NORMED(name##_x2, Element, codes, 2, Norm::kInLoop)
-#define KILN_NORMED_KINDS(name, Element)             \
-  KILN_NORMED_OF(name##_int4, Element, Codes::kInt4) \
-  KILN_NORMED_OF(name##_int8, Element, Codes::kInt8) \
-  KILN_NORMED_OF(name##_e4m3, Element, Codes::kE4m3)
+#define KILN_NORMED_KINDS(name, Element)          \
+  KILN_NORMED(name##_int4, Element, Codes::kInt4) \
+  KILN_NORMED(name##_int8, Element, Codes::kInt8) \
+  KILN_NORMED(name##_e4m3, Element, Codes::kE4m3)
 KILN_NORMED_KINDS(decode_normed_bf16, Bfloat16)
 KILN_NORMED_KINDS(decode_normed_f16, Float16)

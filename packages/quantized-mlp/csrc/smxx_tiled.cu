@@ -312,7 +312,7 @@ __device__ __forceinline__ void norm_row(const NormRowsArguments& p) {
   sum = 0.0f;
 #pragma unroll
   for (int w = 0; w < 8; ++w) sum += sums[w];
-  const float factor = factor_of(sum, p.k, p.norm.epsilon);
+  const float factor = factor_of(sum, p.k, p.norm.eps);
   for (long long k = first; k < p.k; k += 256 * 8) {
     const int left = left_of(k);
     const uint4 normed =

@@ -108,7 +108,7 @@ class _QuantizedMlp(layer.Differentiable):
         rounds = attributes.get("input_dtype", "x") != "x"
         inputs = x.float()
         if given["norm_weight"] is not None:
-            inputs = inputs * torch.rsqrt(inputs.square().mean(-1, keepdim=True) + attributes["epsilon"])
+            inputs = inputs * torch.rsqrt(inputs.square().mean(-1, keepdim=True) + attributes["eps"])
             inputs = inputs * (attributes["offset"] + given["norm_weight"].float())
         if rounds:
             inputs = _rounded_to_float8(inputs, x.dtype)
@@ -128,7 +128,7 @@ quantized_mlp = _QuantizedMlp()
 
 class QuantizedMlp(layer.Layer):
     """y = (a(x gate^T) * f(x up^T)) down^T + residual, with weights of 4 or 8 bits; with `norm` the products are of
-    x / sqrt(mean(x^2) + epsilon) * (offset + norm_weight), a buffer, and y = mlp(x, x) is x + mlp(norm(x)).
+    x / sqrt(mean(x^2) + eps) * (offset + norm_weight), a buffer, and y = mlp(x, x) is x + mlp(norm(x)).
 
     float8: weights are torch.float8_e4m3fn, with scales in float32. group: 32, 64, 128, or 0 for one of a whole row.
     zeros: whether codes have zeros of their own, or the middle one; those of float8 have none.
@@ -142,10 +142,10 @@ class QuantizedMlp(layer.Layer):
     def __init__(self, in_features: int, hidden_features: int, *, bits: Optional[int] = None, group: int = 128,
                  zeros: bool = False, float8: bool = False, activation: str = "silu", limit: float = 7.0,
                  bias: bool = False, overflow: str = "infinity", batch_invariant: bool = False, input_dtype: str = "x",
-                 norm: bool = False, epsilon: float = 1e-6, offset: float = 0.0, version: int = VERSION, device: Any = None, dtype: Optional[torch.dtype] = None, **options: Any) -> None:
+                 norm: bool = False, eps: float = 1e-6, offset: float = 0.0, version: int = VERSION, device: Any = None, dtype: Optional[torch.dtype] = None, **options: Any) -> None:
         attributes = {"activation": activation, "limit": limit, "overflow": overflow,
                       "batch_invariant": layer.yes_or_no(batch_invariant, "batch_invariant"),
-                      "input_dtype": input_dtype, **({"epsilon": epsilon, "offset": offset} if norm else {})}
+                      "input_dtype": input_dtype, **({"eps": eps, "offset": offset} if norm else {})}
         super().__init__(PACKAGE, version, attributes, options)
         bits = (8 if float8 else 4) if bits is None else bits
         if bits not in ((8,) if float8 else (4, 8)) or group not in (0, 32, 64, 128):

@@ -129,30 +129,20 @@ TEST_CASE("plan: where x is normed") {
                         {Codes::kInt8, 4096, 1},
                         {Codes::kE4m3, 8192, 1}}) {
     CAPTURE(c.columns);
-    CHECK(shared_tokens(c.codes, c.columns) == c.most);
-    const auto found = [&](int64_t m, bool is_same) {
-      return norm_of(Road::kDecode, false, c.codes, m, c.columns, is_same);
-    };
-    CHECK(found(c.most, false) == Norm::kShared);
-    CHECK(found(c.most + 1, false) == Norm::kInLoop);
-    CHECK(found(1, true) == Norm::kInLoop);
-    CHECK(norm_of(Road::kDecode, true, c.codes, 1, c.columns, false) == Norm::kRows);
-    CHECK(norm_of(Road::kWide, false, c.codes, 40, c.columns, false) == Norm::kRows);
+    CHECK(normed_tokens(c.codes, c.columns) == c.most);
+    CHECK(norms_in_decode(Road::kDecode, false, c.codes, c.most, c.columns));
+    CHECK(!norms_in_decode(Road::kDecode, false, c.codes, c.most + 1, c.columns));
+    CHECK(!norms_in_decode(Road::kDecode, true, c.codes, 1, c.columns));
+    CHECK(!norms_in_decode(Road::kWide, false, c.codes, 1, c.columns));
     // The last token ends within the room that a CTA has.
-    const int64_t end = normed_room_at(bits_of(c.codes), 1) +
-                        (c.most - 1) * normed_stride(c.columns) + 2 * normed_columns(c.columns);
-    CHECK(end <= normed_bytes(bits_of(c.codes), 1, Norm::kShared));
+    const int64_t end = normed_room_at(bits_of(c.codes)) + (c.most - 1) * normed_stride(c.columns) +
+                        2 * normed_columns(c.columns);
+    CHECK(end <= kNormedBytes);
   }
-  CHECK(norm_of(Road::kDecode, false, Codes::kInt4, 1, kMostNormed + 1, false) == Norm::kRows);
-  for (const Codes codes : {Codes::kInt4, Codes::kInt8, Codes::kE4m3}) {
-    for (const int tokens : {1, 2}) {
-      const int bytes = normed_bytes(bits_of(codes), tokens, Norm::kInLoop);
-      CHECK(2 * (bytes + 1024) <= 228 * 1024);  // two CTAs of a multiprocessor of SM 9.0
-      CHECK((bytes <= 99 * 1024) == (bits_of(codes) == 4 || tokens == 1));
-    }
-  }
-  CHECK(normed_kernel_of(Norm::kInLoop, true, Codes::kE4m3, 2) == kNormRows - 1);
-  CHECK(normed_kernel_of(Norm::kShared, false, Codes::kInt4, 1) == kNormedKernels);
+  CHECK(!norms_in_decode(Road::kDecode, false, Codes::kInt4, 1, kMostNormed + 1));
+  CHECK(2 * (kNormedBytes + 1024) <= 228 * 1024);  // two CTAs of a multiprocessor of SM 9.0
+  CHECK(normed_kernel_of(false, Codes::kInt4) == kNormedKernels);
+  CHECK(normed_kernel_of(true, Codes::kE4m3) == kNormRows - 1);
 }
 
 }  // namespace

@@ -202,7 +202,7 @@ struct Case {
   bool float8_input = false;  ///< activations in FP8
   bool saturates = false;     ///< overflow
   bool norm = false;
-  double epsilon = 1e-6, offset = 0;  ///< of the norm
+  double eps = 1e-6, offset = 0;  ///< of the norm
 };
 
 Values random(std::size_t count, std::mt19937& engine) {
@@ -272,7 +272,7 @@ class Subject {
     if (c_.float8_input) {
       all.attributes.input_dtype = ops::ForwardAttributes::InputDtype::kFloat8E4m3fn;
     }
-    if (c_.norm) all.attributes.epsilon = c_.epsilon, all.attributes.offset = c_.offset;
+    if (c_.norm) all.attributes.eps = c_.eps, all.attributes.offset = c_.offset;
     if (c_.saturates) all.attributes.overflow = ops::ForwardAttributes::Overflow::kSaturate;
     if (c_.biases) {
       all.gate_bias = gate_bias_.tensor();
@@ -314,7 +314,7 @@ class Subject {
   Values normed(std::span<double> row, const Values& weight) const {
     double squares = 0, unit = 1;
     for (const double value : row) squares += value * value;
-    const double factor = 1 / std::sqrt(squares / static_cast<double>(row.size()) + c_.epsilon);
+    const double factor = 1 / std::sqrt(squares / static_cast<double>(row.size()) + c_.eps);
     for (const double one : weight) unit = std::max(unit, 2 * std::abs(c_.offset + one));
     const double rounding = rounding_of(c_.dtype) * (c_.offset == 0 ? 1 : 2.1);
     Values errors(row.size());
@@ -1032,7 +1032,7 @@ void check_norm(Check& check, bool light) {
     c.activation = static_cast<Activation>(engine() % 6);
     c.biases = engine() % 2 == 0;
     c.residual = engine() % 2 == 0;
-    c.epsilon = std::array{1e-6, 1e-5, 0.1}[engine() % 3];
+    c.eps = std::array{1e-6, 1e-5, 0.1}[engine() % 3];
     c.offset = static_cast<double>(pick({0, 0, 1}));
     c.float8_input = c.gate.e4m3 && engine() % 2 == 0;
     c.m = 70;
@@ -1077,10 +1077,10 @@ void check_norm(Check& check, bool light) {
   Subject subject(check, c, 95);
   subject.pack_all();
   const Array y(check.kernel().device(), c.dtype, {c.m, c.d});
-  for (const double epsilon : {-1e-6, kNaN, 1e300}) {
+  for (const double eps : {-1e-6, kNaN, 1e300}) {
     check.refused("expected a number of at least 0", [&] {
       ops::Forward bad = subject.call(subject.x().tensor(), {}, y.tensor());
-      bad.attributes.epsilon = epsilon;
+      bad.attributes.eps = eps;
       subject.run(bad);
     });
   }

@@ -165,7 +165,7 @@ class QuantizedMlp(TorchCase):
         for name, make in KINDS.items():
             for offset in (0.0, 1.0):
                 with self.subTest(kind=name, offset=offset):
-                    mlp, weights = make(norm=True, epsilon=1e-5, offset=offset)
+                    mlp, weights = make(norm=True, eps=1e-5, offset=offset)
                     mlp.norm_weight.copy_(normal(D, seed=5).abs() + 0.5 - offset)
                     for rows in (1, 12, 40):
                         x = normal(rows, D, dtype=torch.bfloat16, seed=rows) * 3

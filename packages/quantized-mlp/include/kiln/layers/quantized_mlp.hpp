@@ -18,7 +18,7 @@ namespace kiln::layers {
 
 /// y[M,D] = (a(x gate^T + gate_bias) * f(x up^T + up_bias)) down^T + down_bias + residual, with
 /// weights of 4 or 8 bits. x and y are bfloat16 or float16. With a norm_weight the products are of
-/// x / sqrt(mean(x^2) + epsilon) * (offset + norm_weight), whose numbers are attributes.
+/// x / sqrt(mean(x^2) + eps) * (offset + norm_weight), whose numbers are attributes.
 class QuantizedMlp {
  public:
   using Attributes = ops::quantized_mlp::ForwardAttributes;

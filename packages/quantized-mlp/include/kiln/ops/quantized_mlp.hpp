@@ -32,40 +32,35 @@ struct ForwardAttributes {
   Overflow overflow = Overflow::kInfinity;
   bool batch_invariant = false;
   InputDtype input_dtype = InputDtype::kX;
-  double epsilon = 1e-06;
+  double eps = 1e-06;
   double offset = 0.0;
 
   friend std::array<kiln::Attribute, 7> attributes_of(const ForwardAttributes& a) {
     return {{word_of(a.activation), a.limit, word_of(a.overflow),
-            a.batch_invariant ? "yes" : "no", word_of(a.input_dtype), a.epsilon, a.offset}};
+            a.batch_invariant ? "yes" : "no", word_of(a.input_dtype), a.eps, a.offset}};
   }
 };
 
 /// y = (a(x gate^T + gate_bias) * f(x up^T + up_bias)) down^T + down_bias + residual, accumulated
 /// in fp32 and rounded once. Where norm_weight is given, the products are of n = x / sqrt(mean(x^2)
-/// + epsilon) * (offset + norm_weight), row by row, in place of x, and the residual is added as it
-/// is: with x as the residual y = x + mlp(norm(x)). n is computed in fp32 and rounded to the dtype
-/// of x, once; but on a GPU in calls that its kernel for few tokens takes, of up to 8192 columns,
-/// where x is not rounded to FP8: there x * (offset + norm_weight) is, after its second factor,
-/// which of float16 is divided by the least power of two that brings all of them below 1, and 1 /
-/// sqrt multiplies the products' sums, in fp32. Without batch_invariant the former is done in calls
-/// of so few tokens that shared memory has room for them, 3 of 4096 columns and 4 bits. Squares are
-/// added in fp32. A weight is scale * (code - zero), of float8_e4m3fn scale * code, which is not
-/// rounded, but on SM 9.0 in calls of more than 32 tokens, of whole numbers more than 16 where gate
-/// has 32 million weights, whose scales have the dtype of x or are float32, unless batch_invariant:
-/// there to the dtype of x, once. gate, up, down with their scales and zeros are what pack wrote: T
-/// and TD are 512 for weights of 4 bits, 1024 for 8; DG and HG, the numbers of groups, say whether
-/// a group is 32, 64, 128 or all weights of a row. Scales of float8_e4m3fn are float32, others
-/// bfloat16 or float16. gate_bias and up_bias have zeros beyond H. Without zeros, the zero is 8 of
-/// 4 bits and 128 of 8; float8_e4m3fn has none. A GPU stores the product that down multiplies in
-/// the dtype of x: in float16, beyond 65504 it becomes infinity, or 65504 where overflow is
-/// saturate. Where input_dtype is float8_e4m3fn, weights are it too, and x and what down
-/// multiplies, in the dtype of x, are rounded to it: each 128 columns of a row are divided by the
-/// least power of two that brings their largest finite magnitude to 448 or below, at least 2^-117,
-/// of float16 2^-15, and what is not finite becomes a NaN. On SM 9.0 in calls of more than 16
-/// tokens, 8 where gate has 32 million weights, unless batch_invariant, and where groups are of 128
-/// or a whole row, the products are then of e4m3, which the GPU adds with about 14 bits, and those
-/// of each 128 columns to others in fp32.
+/// + eps) * (offset + norm_weight), row by row, in place of x, and the residual is added as it is:
+/// with x as the residual y = x + mlp(norm(x)). n is computed in fp32 and rounded to the dtype of
+/// x, once. Squares are added in fp32. A weight is scale * (code - zero), of float8_e4m3fn scale *
+/// code, which is not rounded, but on SM 9.0 in calls of more than 32 tokens, of whole numbers more
+/// than 16 where gate has 32 million weights, whose scales have the dtype of x or are float32,
+/// unless batch_invariant: there to the dtype of x, once. gate, up, down with their scales and
+/// zeros are what pack wrote: T and TD are 512 for weights of 4 bits, 1024 for 8; DG and HG, the
+/// numbers of groups, say whether a group is 32, 64, 128 or all weights of a row. Scales of
+/// float8_e4m3fn are float32, others bfloat16 or float16. gate_bias and up_bias have zeros beyond
+/// H. Without zeros, the zero is 8 of 4 bits and 128 of 8; float8_e4m3fn has none. A GPU stores the
+/// product that down multiplies in the dtype of x: in float16, beyond 65504 it becomes infinity, or
+/// 65504 where overflow is saturate. Where input_dtype is float8_e4m3fn, weights are it too, and x
+/// and what down multiplies, in the dtype of x, are rounded to it: each 128 columns of a row are
+/// divided by the least power of two that brings their largest finite magnitude to 448 or below, at
+/// least 2^-117, of float16 2^-15, and what is not finite becomes a NaN. On SM 9.0 in calls of more
+/// than 16 tokens, 8 where gate has 32 million weights, unless batch_invariant, and where groups
+/// are of 128 or a whole row, the products are then of e4m3, which the GPU adds with about 14 bits,
+/// and those of each 128 columns to others in fp32.
 struct Forward {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "forward",
@@ -78,7 +73,7 @@ struct Forward {
       "activation: string silu|gelu|gelu_tanh|relu|sigmoid|silu_clamped = \"silu\", "
       "limit: float = 7.0, overflow: string infinity|saturate = \"infinity\", "
       "batch_invariant: string no|yes = \"no\", input_dtype: string x|float8_e4m3fn = "
-      "\"x\", epsilon: float = 1e-06, offset: float = 0.0)"};
+      "\"x\", eps: float = 1e-06, offset: float = 0.0)"};
 
   kiln::RequiredTensor x;  ///< [M, D], bfloat16, float16
   kiln::RequiredTensor gate;  ///< [HR, DK, T], uint8, float8_e4m3fn

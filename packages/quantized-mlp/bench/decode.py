@@ -4,7 +4,7 @@
 products.
 
     decode.py --commit HASH --out FILE [--rows 1,2,4] [--shapes 4096x14336,…] [--only int4,w8a8,…]
-              [--variant cu11.8-compute_80-x86_64] [--registry FOLDER]
+              [--norm] [--variant cu11.8-compute_80-x86_64] [--registry FOLDER]
 
 A contender's calls, on three sets of weights that together do not fit the L2 cache, are one CUDA graph: see
 packages/rows/bench/timing.py. `read` is the share of the time that a kernel takes which reads the same packed bytes and
@@ -13,6 +13,10 @@ up to 64 tokens. scaled_mm: torch._scaled_mm thrice, of FP8 with a scale for eac
 PyTorch's operators round, as they do h; compiled: those operators by torch.compile; alone: without them. deep_gemm: the
 same by DeepGEMM, with scales of 128 x 128 and 1 x 128, gate and up in one product. w8a8: weights as e4m3, x and h
 rounded to FP8 by Kiln.
+
+--norm: y = x + mlp(norm(x)) instead, of each kind of weights: `norm`, by one call of quantized-mlp; `rms-norm`, by
+rms-norm@1's kernel and a call without a norm, whose residual is x; and `alone`, that call alone, of x as it is. `saved` is
+the second's time less the first's, `cost` the first's less the third's.
 
 --variant takes that variant of quantized-mlp and not the best that fits, --registry takes it of that folder; swiglu-mlp
 stays the best of KILN_REGISTRY. Prefill is --rows 512,1024,2048,4096.
@@ -75,10 +79,10 @@ class Quantized:
                          for shape in ((hidden, width), (hidden, width), (width, hidden))]
         self.bytes = sum(matrix.bytes for matrix in self.matrices)
 
-    def __call__(self, x, y):
+    def __call__(self, x, y, **more):
         gate, up, down = self.matrices
         self.kernel.forward(x, gate.codes, gate.scales, None, up.codes, up.scales, None, down.codes, down.scales, None,
-                            y=y, input_dtype=self.input_dtype)
+                            y=y, input_dtype=self.input_dtype, **more)
 
 
 class Read:
@@ -98,6 +102,35 @@ class W8A8(Quantized):
 
     def __init__(self, kernel, width, hidden, group):
         super().__init__(kernel, 8, width, hidden, group, True, "float8_e4m3fn")
+
+
+class WithNorm:
+    """y = x + mlp(norm(x)) in one call."""
+
+    def __init__(self, mlp, width):
+        self.mlp, self.weight = mlp, normal(width)
+
+    def __call__(self, x, y):
+        self.mlp(x, y, residual=x, norm_weight=self.weight)
+
+
+class AfterRmsNorm(WithNorm):
+    """The same by two kernels' calls."""
+
+    def __init__(self, mlp, width):
+        super().__init__(mlp, width)
+        self.norm, self.normed = kiln.get_kernel("rms-norm", 1, device="cuda"), {}
+
+    def __call__(self, x, y):
+        if len(x) not in self.normed:
+            self.normed[len(x)] = torch.empty_like(x)
+        self.norm.forward(x, self.weight, y=self.normed[len(x)])
+        self.mlp(self.normed[len(x)], y, residual=x)
+
+
+class WithoutNorm(WithNorm):
+    def __call__(self, x, y):
+        self.mlp(x, y, residual=x)
 
 
 class Eager:
@@ -235,6 +268,32 @@ def makers_of(kernel, width, hidden, only):
             if not name.startswith("deep_gemm") or timing.imported("deep_gemm")}
 
 
+NORMS = {"norm": WithNorm, "rms-norm": AfterRmsNorm, "alone": WithoutNorm}
+
+
+def measure_norms(kernel, width, hidden, rows, only):
+    kinds = {name: make for name, make in makers_of(kernel, width, hidden, only).items()
+             if name.startswith(("int", "e4m3", "w8a8"))}
+    for kind, make in kinds.items():
+        mlps = [make() for _ in range(SETS)]
+        contenders = {name: [way(mlp, width) for mlp in mlps] for name, way in NORMS.items()}
+        for count in rows:
+            x = normal(count, width)
+            y = torch.empty_like(x)
+            outputs = {name: torch.empty_like(x) for name in NORMS}
+            for name, calls in contenders.items():
+                calls[0].weight = contenders["norm"][0].weight
+                calls[0](x, outputs[name])
+            error = (outputs["norm"].double() - outputs["rms-norm"].double()).norm() / outputs["rms-norm"].double().norm()
+            facts = timing.measure({name: lambda calls=calls: [call(x, y) for call in calls]
+                                    for name, calls in contenders.items()}, parts=SETS)
+            us = facts["us"]
+            yield [count, width, hidden], {"kind": kind, **facts, "saved": round(us["rms-norm"] - us["norm"], 2),
+                                           "cost": round(us["norm"] - us["alone"], 2), "differ": float(f"{error:.2g}")}
+        del mlps, contenders
+        torch.cuda.empty_cache()
+
+
 def measure(kernel, width, hidden, rows, only):
     contenders, failed = timing.prepared(makers_of(kernel, width, hidden, only),
                                          lambda make: [make() for _ in range(SETS)])
@@ -260,6 +319,7 @@ def main():
         parser.add_argument("--rows", default=",".join(map(str, ROWS)))
         parser.add_argument("--shapes", default=",".join(f"{width}x{hidden}" for width, hidden in SHAPES))
         parser.add_argument("--only", help="contenders, with commas between; default: all")
+        parser.add_argument("--norm", action="store_true", help="with a norm in front, beside rms-norm's kernel")
         parser.add_argument("--variant", help="of quantized-mlp; default: the best that fits")
         parser.add_argument("--registry", help="of quantized-mlp; default: KILN_REGISTRY")
 
@@ -271,7 +331,8 @@ def main():
     with timing.own_stream():
         for each in arguments.shapes.split(","):
             width, hidden = map(int, each.split("x"))
-            for shape, facts in measure(kernel, width, hidden, [int(rows) for rows in arguments.rows.split(",")], only):
+            way = measure_norms if arguments.norm else measure
+            for shape, facts in way(kernel, width, hidden, [int(rows) for rows in arguments.rows.split(",")], only):
                 results.add("{} tokens, {} x {}".format(*shape), shape=shape, **facts)
             torch.cuda.empty_cache()
 

@@ -73,6 +73,49 @@ constexpr int decode_bytes(int matrices, int bits, int token_tiles) {
          decode_sum_bytes(matrices, token_tiles);
 }
 
+// A norm in front: decode's gated product norms x where shared memory has room for the tokens of a
+// call, else `norm_rows` does before it.
+struct NormArguments {
+  const void* weight;  // [k], of x's dtype
+  float eps;
+  float offset;  // that weights are off by
+  int aligned;   // k is a multiple of 8, weight 16-byte aligned
+};
+struct NormedArguments {
+  ProductArguments product;  // gated
+  NormArguments norm;
+};
+constexpr int kMostNormed = 8192;                                    // columns
+constexpr int kNormVectors = kMostNormed / 8 / (32 * kDecodeWarps);  // of eight columns, a thread's
+
+// Columns in shared memory: of whole pairs of tiles.
+KILN_INDEX long long normed_columns(long long k) {
+  return (k + kDecodeTiles * kTileDepth - 1) / (kDecodeTiles * kTileDepth) *
+         (kDecodeTiles * kTileDepth);
+}
+// From one token to the next: two that one phase reads differ in their banks.
+KILN_INDEX long long normed_stride(long long k) {
+  return (normed_columns(k) + 32) * 2;
+}
+// Of the gated product, with x behind the sums.
+constexpr int normed_stages(int bits) {
+  return bits == 8 ? decode_stages(2, bits, 1) : 3;
+}
+constexpr int normed_room_at(int bits) {
+  return kDecodeWarps * normed_stages(bits) * stage_bytes(kDecodeTiles, 2, bits) +
+         decode_sum_bytes(2, 1);
+}
+constexpr int kNormedBytes = 98 * 1024;  // of a CTA, which every SM from 8.0 on has
+
+// [m, k] -> [m, k], normed, a CTA a row.
+struct NormRowsArguments {
+  const void* x;
+  void* to;
+  long long k;
+  int aligned;  // k is a multiple of 8, x and weight 16-byte aligned
+  NormArguments norm;
+};
+
 // Tiled: a CTA has 64 tokens and 16 row tiles, two of each warp: gate's and up's, or neighbours.
 constexpr int kTiledWarps = 8;
 constexpr int kTiledTokens = 64;

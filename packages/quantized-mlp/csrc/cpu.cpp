@@ -8,7 +8,8 @@
 // multiplication for each token, and a scale is applied once a line: the sums of a group are of
 // whole numbers, or of those of e4m3, times x, in fp32.
 //
-//   workspace    x, then h: fp32, [tokens of a block][tiles of k][64]
+//   workspace    x, then h: fp32, [tokens of a block][tiles of k][64]; where there is a norm, x
+//                normed, as x is
 //   an item      of the first region: a token of x; of the second: 16 columns of h; of the third:
 //                16 of y
 //
@@ -21,6 +22,7 @@
 #include "cpu_dots.hpp"
 #include "cpu_float8.hpp"
 #include "cpu_lines.hpp"
+#include "cpu_norm.hpp"
 
 namespace kiln::package {
 namespace {
@@ -289,10 +291,11 @@ struct Block {
   int64_t tokens;
   float* x;
   float* h;
+  T* normed;
 
   void read(int64_t token) const {
     const Places place(mlp.gate.kind);
-    const T* from = static_cast<const T*>(call.x.data) + (first + token) * call.D;
+    const T* const from = row_of(call, first + token, normed + token * call.D);
     float* to = x + token * x_floats(call);
     for (int64_t k = 0; k < x_floats(call); k += kLanes) {
       const int64_t left = call.D - k;
@@ -345,15 +348,22 @@ struct Block {
   }
 };
 
+// Of x and h.
+size_t block_bytes(const ForwardArguments& call) {
+  return sizeof(float) * static_cast<size_t>(block_of(call) * (x_floats(call) + h_floats(call)));
+}
+
 template <class T>
 void run(const ForwardArguments& call, const Mlp& mlp) {
   const int64_t items = call.HR > call.DR ? call.HR : call.DR;
   auto* const x = static_cast<float*>(call.workspace);
   float* const h = x + block_of(call) * x_floats(call);
+  auto* const normed =
+      reinterpret_cast<T*>(static_cast<char*>(call.workspace) + normed_at(block_bytes(call)));
   run_team(threads_for(worth_of(call, kMost), items, call.threads), [&](Team& team) {
     for (int64_t first = 0; first < call.M; first += kBlock) {
       const int64_t left = call.M - first;
-      const Block<T> block{call, mlp, first, left < kBlock ? left : kBlock, x, h};
+      const Block<T> block{call, mlp, first, left < kBlock ? left : kBlock, x, h, normed};
       team.for_each_item(block.tokens, [&](int64_t token) { block.read(token); });
       team.for_each_item(call.HR, [&](int64_t tile) { block.compute_hidden(tile); });
       if (rounds_activations(call)) {
@@ -371,7 +381,7 @@ size_t forward_workspace_bytes(const ForwardArguments& call) {
 #if defined(__AMX_BF16__)
   return amx_workspace_bytes(call);
 #else
-  return sizeof(float) * static_cast<size_t>(block_of(call) * (x_floats(call) + h_floats(call)));
+  return with_normed(call, block_bytes(call), block_of(call));
 #endif
 }
 

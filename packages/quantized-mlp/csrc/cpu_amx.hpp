@@ -22,6 +22,7 @@
 #include "cpu/gate.hpp"
 #include "cpu/threads.hpp"
 #include "cpu_float8.hpp"
+#include "cpu_norm.hpp"
 #include "cpu_operands.hpp"
 
 namespace quantized_mlp::cpu {
@@ -308,14 +309,19 @@ struct AmxBlock {
   int64_t count;
   Tokens x;
   Tokens h;
+  T* normed;
   Team& team;
   AmxTiles& tiles;
 
   void run() const {
     team.for_each_item(parts_of(count, kAmxSide), [&](int64_t panel) {
       const int64_t token = panel * kAmxSide;
-      x.pack(token, static_cast<const T*>(call.x.data) + (first + token) * call.D,
-             smaller(count - token, kAmxSide), call.D);
+      const int64_t tokens = smaller(count - token, kAmxSide);
+      const T* rows = row_of(call, first + token, normed + token * call.D);
+      for (int64_t i = 1; i < tokens && call.norm_weight.present; ++i) {
+        row_of(call, first + token + i, normed + (token + i) * call.D);
+      }
+      x.pack(token, rows, tokens, call.D);
       if (rounds_activations(call)) x.template round<T>(token, kUnbounded);
       for (int64_t c = call.HR * kTileRows / 2; c < h.operands * kDepth / 2; ++c) {
         h.write(token, c, Floats{}, Floats{});
@@ -389,11 +395,15 @@ struct AmxBlock {
   }
 };
 
-inline size_t amx_workspace_bytes(const ForwardArguments& call) {
+// Of x and h.
+inline size_t amx_bytes(const ForwardArguments& call) {
   const int64_t tokens = smaller(call.M, kTokens);
   const int parts = call.x.dtype == sdk::DType::kFloat16 ? kParts<Float16> : kParts<Bfloat16>;
   return sizeof(Bfloat16) *
          static_cast<size_t>(Tokens::values(tokens, x_operands(call) + h_operands(call), parts));
+}
+inline size_t amx_workspace_bytes(const ForwardArguments& call) {
+  return with_normed(call, amx_bytes(call), smaller(call.M, kTokens));
 }
 
 template <class T>
@@ -403,11 +413,14 @@ void forward_by_amx(const ForwardArguments& call, const Mlp& mlp) {
   const Tokens x = {data, x_operands(call), kParts<T>, mlp.gate.kind};
   const Tokens h = {data + Tokens::values(tokens, x.operands, kParts<T>), h_operands(call),
                     kParts<T>, mlp.down.kind};
+  auto* const normed =
+      reinterpret_cast<T*>(static_cast<char*>(call.workspace) + normed_at(amx_bytes(call)));
   const int64_t items = larger(call.HR, call.DR) * parts_of(tokens, kAmxLeastItem);
   run_team(threads_for(worth_of(call, kAmxSide), items, call.threads), [&](Team& team) {
     AmxTiles tiles;
     for (int64_t first = 0; first < call.M; first += kTokens) {
-      AmxBlock<T>{call, mlp, first, smaller(call.M - first, kTokens), x, h, team, tiles}.run();
+      AmxBlock<T>{call, mlp, first, smaller(call.M - first, kTokens), x, h, normed, team, tiles}
+          .run();
     }
   });
 }

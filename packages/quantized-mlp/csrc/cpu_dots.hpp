@@ -12,6 +12,7 @@
 #include "cpu/gate.hpp"
 #include "cpu/threads.hpp"
 #include "cpu_float8.hpp"
+#include "cpu_norm.hpp"
 #include "cpu_operands.hpp"
 
 namespace quantized_mlp::cpu {
@@ -108,9 +109,10 @@ struct DotCall {
   const Mlp& mlp;
   DotToken x;
   DotToken h;
+  T* normed;
 
   void read() const {
-    const T* const from = static_cast<const T*>(call.x.data);
+    const T* const from = row_of(call, 0, normed);
     for (int64_t k = 0; k < x.operands * kDepth; k += kLanes) {
       x.write(k, k < call.D ? load_up_to(from + k, call.D - k) : Floats{});
     }
@@ -150,7 +152,10 @@ void forward_by_dots(const ForwardArguments& call, const Mlp& mlp) {
   const DotToken x = {data, x_operands(call), kParts<T>, mlp.gate.kind};
   const DotToken h = {data + DotToken::words(x.operands, kParts<T>), h_operands(call), kParts<T>,
                       mlp.down.kind};
-  const DotCall<T> all = {call, mlp, x, h};
+  const int64_t words = DotToken::words(x.operands + h.operands, kParts<T>);
+  auto* const normed = reinterpret_cast<T*>(
+      reinterpret_cast<char*>(data) + normed_at(sizeof(uint32_t) * static_cast<size_t>(words)));
+  const DotCall<T> all = {call, mlp, x, h, normed};
   const int64_t items = call.HR > call.DR ? call.HR : call.DR;
   run_team(threads_for(worth_of(call, 1), items, call.threads), [&](Team& team) {
     team.for_each_item(1, [&](int64_t) { all.read(); });

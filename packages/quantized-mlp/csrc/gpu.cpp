@@ -5,6 +5,7 @@
 //   workspace of forward    h [M, 16 HR] in the dtype of x | where plan.h splits k: the sums of the
 //                           parts, fp32, of one product after the other
 //   of the wide kernels     x, then h, as blocks of 64 tokens and 64 columns | sums
+//   x with a norm           at the end, [M, D] in its dtype, where no kernel norms it on its way
 //   activations of e4m3     of wide8 x, then h, as blocks of 64 tokens and 128 columns | sums | the
 //                           scales of x, then of h; else x and h in x's dtype, rounded | sums
 #include <kiln/sdk/device.hpp>
@@ -47,6 +48,12 @@ namespace kiln::sdk {
            quantized_mlp::wide8_bytes(2))
 #define KILN_WIDES8(name) KILN_WIDE8(name "_rows"), KILN_WIDE8(name "_blocks")
 
+#define KILN_NORM(name)                                                      \
+  KernelSpec {                                                               \
+    "smxx_decode_normed", "decode_normed_" name, quantized_mlp::kNormedBytes \
+  }
+#define KILN_NORMS(name) KILN_NORM(name "_int4"), KILN_NORM(name "_int8"), KILN_NORM(name "_e4m3")
+
 KernelList kernel_list() {
   static const KernelSpec kernels[] = {KILN_DECODES("gated_bf16", 2),
                                        KILN_DECODES("gated_f16", 2),
@@ -81,7 +88,11 @@ KernelList kernel_list() {
                                        {"sm90_wide", "sum_plain_bf16", 0},
                                        {"sm90_wide", "sum_plain_f16", 0},
                                        {"sm90_wide8", "sum_gated8_bf16", 0},
-                                       {"sm90_wide8", "sum_gated8_f16", 0}};
+                                       {"sm90_wide8", "sum_gated8_f16", 0},
+                                       KILN_NORMS("bf16"),
+                                       KILN_NORMS("f16"),
+                                       {"smxx_tiled", "norm_rows_bf16", 0},
+                                       {"smxx_tiled", "norm_rows_f16", 0}};
   static_assert(sizeof(kernels) / sizeof(kernels[0]) == quantized_mlp::kKernels);
   return {kernels, quantized_mlp::kKernels};
 }
@@ -98,6 +109,8 @@ using quantized_mlp::kTileRows;
 using quantized_mlp::Matrix;
 using quantized_mlp::MatrixArguments;
 using quantized_mlp::Mlp;
+using quantized_mlp::NormArguments;
+using quantized_mlp::NormedArguments;
 using quantized_mlp::PackCodesArguments;
 using quantized_mlp::parts_of;
 using quantized_mlp::plan_product;
@@ -117,6 +130,12 @@ const void* data_or_null(const sdk::Tensor& tensor) {
   return tensor.present ? tensor.data : nullptr;
 }
 
+bool is_float16(const ForwardArguments& call) {
+  return call.x.dtype == sdk::DType::kFloat16;
+}
+bool is_invariant(const ForwardArguments& call) {
+  return call.batch_invariant == ForwardArguments::BatchInvariant::kYes;
+}
 bool rounds_activations(const ForwardArguments& call) {
   return call.input_dtype == ForwardArguments::InputDtype::kFloat8E4m3fn;
 }
@@ -136,10 +155,9 @@ Road road_of(const ForwardArguments& call, bool has_wide) {
   } else if (has_wide && (is_e4m3 || call.gate_scales.dtype == call.x.dtype)) {
     many = Road::kWide;
   }
-  const bool invariant = call.batch_invariant == ForwardArguments::BatchInvariant::kYes;
   const int64_t weights = call.HR * kTileRows * call.D;
   const int64_t few = quantized_mlp::most_decoded(many, is_e4m3, weights);
-  return invariant || call.M <= few ? Road::kDecode : many;
+  return is_invariant(call) || call.M <= few ? Road::kDecode : many;
 }
 
 ProductPlan plan_gated(const ForwardArguments& call, Road road) {
@@ -162,11 +180,15 @@ struct Workspace {
   size_t sums;
   size_t x_scales;
   size_t h_scales;
+  size_t normed;
   size_t end;
 };
 
 Workspace workspace_of(const ForwardArguments& call, Road road) {
   Workspace at = {};
+  const auto bytes_of = [&](int64_t columns) {
+    return (static_cast<size_t>(call.M * columns) * 2 + 255) / 256 * 256;
+  };
   const auto blocks = static_cast<size_t>(wide_blocks(call));
   const auto x_blocks = blocks * static_cast<size_t>(parts_of(call.DK, 2));
   const auto h_blocks = blocks * static_cast<size_t>(parts_of(call.HK, 2));
@@ -177,9 +199,6 @@ Workspace workspace_of(const ForwardArguments& call, Road road) {
     at.h = blocks * quantized_mlp::kWideBlockBytes * static_cast<size_t>(call.DK);
     at.sums = at.h + blocks * quantized_mlp::kWideBlockBytes * static_cast<size_t>(call.HK);
   } else {
-    const auto bytes_of = [&](int64_t columns) {
-      return (static_cast<size_t>(call.M * columns) * 2 + 255) / 256 * 256;
-    };
     at.h = rounds_activations(call) ? bytes_of(call.D) : 0;
     at.sums = at.h + bytes_of(call.HR * kTileRows);
   }
@@ -193,6 +212,10 @@ Workspace workspace_of(const ForwardArguments& call, Road road) {
   }
   at.end = at.h_scales;
   if (road == Road::kWide8) at.end += h_blocks * quantized_mlp::kWideBlock * sizeof(float);
+  if (call.norm_weight.present) {
+    at.normed = (at.end + 255) / 256 * 256;
+    at.end = at.normed + bytes_of(call.D);
+  }
   return at;
 }
 
@@ -208,11 +231,13 @@ int32_t check_alignment(const char* op, const char* name, const Matrix& matrix, 
                    op, name, static_cast<int>(two_scales));
 }
 
-// One product, but for its plan.
+// One product, but for its plan. `normed`: by its kernel.
 struct Product {
   bool float16;
   Codes codes;
   ProductArguments arguments;
+  bool normed = false;
+  NormArguments norm = {};
 };
 
 void set_matrix(ProductArguments* arguments, const Matrix& first, const Matrix& second) {
@@ -256,7 +281,6 @@ int32_t launch(const sdk::OnDevice& gpu, const char* op, Product product, const 
   const bool is_whole = product.arguments.aligned != 0 && product.arguments.k % kPair == 0 &&
                         (int64_t{1} << product.arguments.shift) >= kPair;
   product.arguments.whole_pairs = is_whole ? 1 : 0;
-  void* pointers[] = {&product.arguments};
   const auto splits = static_cast<uint32_t>(plan.splits);
   const auto split = wide ? static_cast<uint32_t>(split_tiles(plan)) : 0;
   product.arguments.split_tiles = static_cast<int>(split);
@@ -265,7 +289,11 @@ int32_t launch(const sdk::OnDevice& gpu, const char* op, Product product, const 
                               : sdk::Grid{tokens, rows, splits};
   const uint32_t threads = wide ? quantized_mlp::kWideThreads : kThreads;
   const bool overlap = gpu.has(quantized_mlp::kKernelsWait);
-  const int kernel = kernel_of(plan, product.float16, product.codes, product.arguments.groups > 1);
+  NormedArguments normed{product.arguments, product.norm};
+  void* pointers[] = {product.normed ? static_cast<void*>(&normed) : &product.arguments};
+  const int kernel = product.normed ? normed_kernel_of(product.float16, product.codes)
+                                    : kernel_of(plan, product.float16, product.codes,
+                                                product.arguments.groups > 1);
   const int32_t status = gpu.launch(kernel, {.grid = grid, .threads = threads, .overlap = overlap},
                                     stream, pointers, error);
   if (status != KILN_OK || plan.splits == 1) return status;
@@ -280,11 +308,12 @@ int32_t launch(const sdk::OnDevice& gpu, const char* op, Product product, const 
                     stream, pointers, error);
 }
 
-Product gated_of(const ForwardArguments& call, const Mlp& mlp, const Workspace& at) {
-  Product one{call.x.dtype == sdk::DType::kFloat16, mlp.gate.kind, {}};
+// `x`: normed, where nothing norms it later.
+Product gated_of(const ForwardArguments& call, const Mlp& mlp, const Workspace& at, const void* x) {
+  Product one{is_float16(call), mlp.gate.kind, {}};
   ProductArguments& arguments = one.arguments;
   set_matrix(&arguments, mlp.gate, mlp.up);
-  arguments.a = call.x.data;
+  arguments.a = x;
   arguments.bias0 = data_or_null(call.gate_bias);
   arguments.bias1 = data_or_null(call.up_bias);
   arguments.out = static_cast<char*>(call.workspace) + at.h;
@@ -297,14 +326,14 @@ Product gated_of(const ForwardArguments& call, const Mlp& mlp, const Workspace& 
   arguments.n = mlp.hidden;
   arguments.k = call.D;
   arguments.bfloat16_scales = call.gate_scales.dtype == sdk::DType::kBFloat16 ? 1 : 0;
-  arguments.aligned = call.D % 8 == 0 && is_aligned(call.x.data, 16) ? 1 : 0;
+  arguments.aligned = call.D % 8 == 0 && is_aligned(x, 16) ? 1 : 0;
   arguments.paired = 1;
   arguments.gating = mlp.gating;
   return one;
 }
 
 Product down_of(const ForwardArguments& call, const Mlp& mlp, const Workspace& at) {
-  Product one{call.x.dtype == sdk::DType::kFloat16, mlp.down.kind, {}};
+  Product one{is_float16(call), mlp.down.kind, {}};
   ProductArguments& arguments = one.arguments;
   set_matrix(&arguments, mlp.down, mlp.down);
   arguments.a = static_cast<char*>(call.workspace) + at.h;
@@ -321,10 +350,6 @@ Product down_of(const ForwardArguments& call, const Mlp& mlp, const Workspace& a
   arguments.aligned = 1;
   arguments.paired = call.D % 2 == 0 && is_aligned(call.y.data, 4) ? 1 : 0;
   return one;
-}
-
-bool is_float16(const ForwardArguments& call) {
-  return call.x.dtype == sdk::DType::kFloat16;
 }
 
 // `threads` threads, which read activations and write them in another form.
@@ -348,15 +373,15 @@ int32_t launch_activations(const sdk::OnDevice& gpu, int kernel, int64_t threads
 
 // x as the wide kernels read it, at the beginning of the workspace.
 int32_t arrange(const sdk::OnDevice& gpu, const ForwardArguments& call, Road road,
-                const Workspace& at, kiln_error* error) {
+                const Workspace& at, const void* x, kiln_error* error) {
   ArrangeArguments arguments{
-      call.x.data,
+      x,
       call.workspace,
       call.M,
       call.D,
       wide_blocks(call),
       call.DK,
-      call.D % 2 == 0 && is_aligned(call.x.data, 4) ? 1 : 0,
+      call.D % 2 == 0 && is_aligned(x, 4) ? 1 : 0,
       reinterpret_cast<float*>(static_cast<char*>(call.workspace) + at.x_scales)};
   const int64_t blocks_of_k =
       road == Road::kWide8 ? parts_of(arguments.depth_tiles, 2) : arguments.depth_tiles;
@@ -374,6 +399,38 @@ int32_t round8(const sdk::OnDevice& gpu, const ForwardArguments& call, const voi
   return launch_activations(gpu, quantized_mlp::kRound8 + (is_float16(call) ? 1 : 0),
                             call.M * parts_of(columns, quantized_mlp::kFloat8Block) * 32, arguments,
                             call.stream, error);
+}
+
+NormArguments norm_of(const ForwardArguments& call) {
+  const void* const weight = call.norm_weight.data;
+  return {weight, static_cast<float>(call.eps), static_cast<float>(call.offset),
+          call.D % 8 == 0 && is_aligned(weight, 16) ? 1 : 0};
+}
+
+// Whether the gated product's kernel norms x. If not, norm_rows does, to the same bits.
+bool norms_in_kernel(const sdk::OnDevice& gpu, const ForwardArguments& call, Road road,
+                     Codes codes) {
+  return quantized_mlp::norms_in_decode(road, rounds_activations(call), codes, call.M, call.D) &&
+         gpu.has(normed_kernel_of(is_float16(call), codes));
+}
+
+// [M, D], normed, in the workspace.
+int32_t norm_rows(const sdk::OnDevice& gpu, const ForwardArguments& call, void* to,
+                  kiln_error* error) {
+  quantized_mlp::NormRowsArguments arguments{call.x.data, to, call.D, 0, norm_of(call)};
+  arguments.aligned = arguments.norm.aligned != 0 && is_aligned(call.x.data, 16) ? 1 : 0;
+  if (call.M > INT32_MAX) {
+    return sdk::fail(error, KILN_UNSUPPORTED,
+                     "forward: %lld rows to norm need more CTAs than a grid has; split x into "
+                     "several calls",
+                     static_cast<long long>(call.M));
+  }
+  void* pointers[] = {&arguments};
+  return gpu.launch(quantized_mlp::kNormRows + (is_float16(call) ? 1 : 0),
+                    {.grid = {static_cast<uint32_t>(call.M)},
+                     .threads = kThreads,
+                     .overlap = gpu.has(quantized_mlp::kKernelsWait)},
+                    call.stream, pointers, error);
 }
 
 // `items` threads.
@@ -412,11 +469,21 @@ int32_t forward(const ForwardArguments& call, kiln_error* error) {
   const Workspace at = workspace_of(call, road);
   char* const workspace = static_cast<char*>(call.workspace);
   const bool rounds = rounds_activations(call) && road != Road::kWide8;
-  Product gated = gated_of(call, mlp, at);
+  const bool norms = call.norm_weight.present;
+  const bool in_kernel = norms && norms_in_kernel(gpu, call, road, mlp.gate.kind);
+  const void* x = call.x.data;
+  if (norms && !in_kernel) {
+    x = workspace + at.normed;
+    status = norm_rows(gpu, call, workspace + at.normed, error);
+    if (status != KILN_OK) return status;
+  }
+  Product gated = gated_of(call, mlp, at, x);
+  gated.normed = in_kernel;
+  if (in_kernel) gated.norm = norm_of(call);
   if (is_wide(road)) {
-    status = arrange(gpu, call, road, at, error);
+    status = arrange(gpu, call, road, at, x, error);
   } else if (rounds) {
-    status = round8(gpu, call, call.x.data, workspace, call.D, error);
+    status = round8(gpu, call, x, workspace, call.D, error);
     gated.arguments.aligned = call.D % 8 == 0 ? 1 : 0;
   }
   if (is_wide(road) || rounds) gated.arguments.a = workspace;

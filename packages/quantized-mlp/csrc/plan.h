@@ -15,7 +15,7 @@ namespace quantized_mlp {
 // Kernel numbers, in the order of gpu.cpp's list: decode [gated, plain][bf16, f16][Codes][8, 16
 // tokens], tiled [gated, plain][bf16, f16][Codes], the others, and wide [gated, plain][bf16,
 // f16][Codes][64, 128 tokens], wide8 [gated, plain][bf16, f16][scales of rows, of blocks][64, 128
-// tokens].
+// tokens]; decode normed [bf16, f16][Codes].
 inline constexpr int kCodes = 3;
 inline constexpr int kTiledKernels = 4 * kCodes * 2;
 inline constexpr int kFinish = kTiledKernels + 4 * kCodes;  // bf16, f16
@@ -30,7 +30,9 @@ inline constexpr int kArrange8 = kWideKernels + 4 * kCodes * 2;  // bf16, f16
 inline constexpr int kWide8Kernels = kArrange8 + 2;
 inline constexpr int kRound8 = kWide8Kernels + 4 * 2 * 2;  // bf16, f16
 inline constexpr int kSums = kRound8 + 2;  // gated, plain, gated of wide8 [bf16, f16]
-inline constexpr int kKernels = kSums + 6;
+inline constexpr int kNormedKernels = kSums + 6;
+inline constexpr int kNormRows = kNormedKernels + 2 * kCodes;  // bf16, f16
+inline constexpr int kKernels = kNormRows + 2;
 
 enum class Road { kDecode, kTiled, kWide, kWide8 };
 
@@ -152,6 +154,22 @@ inline int kernel_of(const ProductPlan& plan, bool float16, Codes codes, bool ha
   if (plan.road == Road::kWide) return kWideKernels + row * 2 + plan.token_tiles - 1;
   if (plan.road == Road::kTiled) return kTiledKernels + row;
   return row * 2 + plan.token_tiles - 1;
+}
+
+// Tokens of `columns` columns that decode has room to norm.
+inline int64_t normed_tokens(Codes codes, int64_t columns) {
+  const int64_t room = kNormedBytes - normed_room_at(bits_of(codes));
+  const int64_t last = 2 * normed_columns(columns);  // without what is beside it
+  return room < last ? 0 : std::min<int64_t>(8, 1 + (room - last) / normed_stride(columns));
+}
+
+// Whether the kernel of the gated product norms x itself.
+inline bool norms_in_decode(Road road, bool rounds, Codes codes, int64_t m, int64_t columns) {
+  return road == Road::kDecode && !rounds && columns <= kMostNormed &&
+         m <= normed_tokens(codes, columns);
+}
+inline int normed_kernel_of(bool float16, Codes codes) {
+  return kNormedKernels + (float16 ? kCodes : 0) + static_cast<int>(codes);
 }
 
 // The kernel that adds the parts of k.

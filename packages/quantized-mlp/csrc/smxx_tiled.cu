@@ -21,6 +21,7 @@
 #include "dequantize.cuh"
 #include "float8.h"
 #include "kernels.cuh"
+#include "norm.cuh"
 #include "outputs.cuh"
 #include "overlap.cuh"
 
@@ -287,6 +288,48 @@ __device__ __forceinline__ void round8(const ArrangeArguments& p) {
   }
 }
 
+// A row of x normed, for kernels that do not norm it, a CTA each. Read twice, the second time from
+// a cache; its sum of squares is added in one order.
+template <class Element>
+__device__ __forceinline__ void norm_row(const NormRowsArguments& p) {
+  __shared__ float sums[8];
+  gated_mlp::wait_for_previous_kernel();
+  gated_mlp::let_next_kernel_start();
+  const bool aligned = p.aligned != 0;
+  const long long at = static_cast<long long>(blockIdx.x) * p.k;
+  const auto* const from = static_cast<const unsigned short*>(p.x) + at;
+  auto* const to = static_cast<unsigned short*>(p.to) + at;
+  const auto* const weight = static_cast<const unsigned short*>(p.norm.weight);
+  const auto left_of = [&](long long k) { return p.k - k < 8 ? static_cast<int>(p.k - k) : 8; };
+  const long long first = static_cast<long long>(threadIdx.x) * 8;
+  float sum = 0.0f;
+  for (long long k = first; k < p.k; k += 256 * 8) {
+    sum = plus_squares<Element>(sum, load_token(from + k, left_of(k), aligned));
+  }
+  sum = sum_of_warp(sum);
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
+  __syncthreads();
+  sum = 0.0f;
+#pragma unroll
+  for (int w = 0; w < 8; ++w) sum += sums[w];
+  const float factor = factor_of(sum, p.k, p.norm.eps);
+  for (long long k = first; k < p.k; k += 256 * 8) {
+    const int left = left_of(k);
+    const uint4 normed =
+        each_of<Element>(load_token(from + k, left, aligned), load_token(weight + k, left, aligned),
+                         [&](float x, float w) { return x * factor * (p.norm.offset + w); });
+    if (aligned) {
+      *reinterpret_cast<uint4*>(to + k) = normed;
+      continue;
+    }
+    const unsigned words[4] = {normed.x, normed.y, normed.z, normed.w};
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (i < left) to[k + i] = static_cast<unsigned short>(words[i / 2] >> (i % 2 * 16));
+    }
+  }
+}
+
 }  // namespace quantized_mlp
 
 #define KILN_TILED(name, Element, gated)                                   \
@@ -308,4 +351,13 @@ extern "C" __global__ void __launch_bounds__(256)
 extern "C" __global__ void __launch_bounds__(256)
     round8_f16(const __grid_constant__ quantized_mlp::ArrangeArguments p) {
   quantized_mlp::round8<quantized_mlp::Float16>(p);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    norm_rows_bf16(const __grid_constant__ quantized_mlp::NormRowsArguments p) {
+  quantized_mlp::norm_row<quantized_mlp::Bfloat16>(p);
+}
+extern "C" __global__ void __launch_bounds__(256)
+    norm_rows_f16(const __grid_constant__ quantized_mlp::NormRowsArguments p) {
+  quantized_mlp::norm_row<quantized_mlp::Float16>(p);
 }

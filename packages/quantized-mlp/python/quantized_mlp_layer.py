@@ -23,8 +23,8 @@ PACKAGE, VERSION = packages.of(__name__)
 
 _MATRICES = ("gate", "up", "down")
 _NAMES = ("x", *(f"{matrix}{part}" for matrix in _MATRICES for part in ("", "_scales", "_zeros")),
-          "gate_bias", "up_bias", "down_bias", "residual")
-_OPTIONAL = {"gate_zeros", "up_zeros", "down_zeros", "gate_bias", "up_bias", "down_bias", "residual"}
+          "gate_bias", "up_bias", "down_bias", "norm_weight", "residual")
+_OPTIONAL = {"gate_zeros", "up_zeros", "down_zeros", "gate_bias", "up_bias", "down_bias", "norm_weight", "residual"}
 GATES = {"silu": F.silu, "gelu": F.gelu, "gelu_tanh": lambda g: F.gelu(g, approximate="tanh"), "relu": F.relu,
           "sigmoid": torch.sigmoid}
 
@@ -106,7 +106,12 @@ class _QuantizedMlp(layer.Differentiable):
         biases = [None if given[f"{name}_bias"] is None else given[f"{name}_bias"].float().reshape(-1)
                   for name in _MATRICES]
         rounds = attributes.get("input_dtype", "x") != "x"
-        inputs = _rounded_to_float8(x.float(), x.dtype) if rounds else x.float()
+        inputs = x.float()
+        if given["norm_weight"] is not None:
+            inputs = inputs * torch.rsqrt(inputs.square().mean(-1, keepdim=True) + attributes["eps"])
+            inputs = inputs * (attributes["offset"] + given["norm_weight"].float())
+        if rounds:
+            inputs = _rounded_to_float8(inputs, x.dtype)
         g, u = F.linear(inputs, gate, biases[0]), F.linear(inputs, up, biases[1])
         if attributes["activation"] == "silu_clamped":
             limit = attributes["limit"]
@@ -122,12 +127,14 @@ quantized_mlp = _QuantizedMlp()
 
 
 class QuantizedMlp(layer.Layer):
-    """y = (a(x gate^T) * f(x up^T)) down^T + residual, with weights of 4 or 8 bits.
+    """y = (a(x gate^T) * f(x up^T)) down^T + residual, with weights of 4 or 8 bits; with `norm` the products are of
+    x / sqrt(mean(x^2) + eps) * (offset + norm_weight), a buffer, and y = mlp(x, x) is x + mlp(norm(x)).
 
     float8: weights are torch.float8_e4m3fn, with scales in float32. group: 32, 64, 128, or 0 for one of a whole row.
     zeros: whether codes have zeros of their own, or the middle one; those of float8 have none.
     input_dtype: "x", or "float8_e4m3fn" of a float8 layer, which rounds x and what down multiplies to it, each 128 columns
     of a row by a power of two.
+    offset: 1 for Gemma, whose norm's weight is stored without its one.
     activation: "silu", "gelu", "gelu_tanh", "relu", "sigmoid" or "silu_clamped", whose limit is `limit`. `options` are
     those of kiln.get_kernel.
     """
@@ -135,10 +142,10 @@ class QuantizedMlp(layer.Layer):
     def __init__(self, in_features: int, hidden_features: int, *, bits: Optional[int] = None, group: int = 128,
                  zeros: bool = False, float8: bool = False, activation: str = "silu", limit: float = 7.0,
                  bias: bool = False, overflow: str = "infinity", batch_invariant: bool = False, input_dtype: str = "x",
-                 version: int = VERSION, device: Any = None, dtype: Optional[torch.dtype] = None, **options: Any) -> None:
+                 norm: bool = False, eps: float = 1e-6, offset: float = 0.0, version: int = VERSION, device: Any = None, dtype: Optional[torch.dtype] = None, **options: Any) -> None:
         attributes = {"activation": activation, "limit": limit, "overflow": overflow,
                       "batch_invariant": layer.yes_or_no(batch_invariant, "batch_invariant"),
-                      "input_dtype": input_dtype}
+                      "input_dtype": input_dtype, **({"eps": eps, "offset": offset} if norm else {})}
         super().__init__(PACKAGE, version, attributes, options)
         bits = (8 if float8 else 4) if bits is None else bits
         if bits not in ((8,) if float8 else (4, 8)) or group not in (0, 32, 64, 128):
@@ -160,6 +167,8 @@ class QuantizedMlp(layer.Layer):
                 self.register_buffer(name + part, empty if part != "_zeros" or zeros else None)
             of_bias = (in_features,) if name == "down" else (tiles, 16)
             self.register_buffer(f"{name}_bias", torch.zeros(of_bias, dtype=dtype, device=device) if bias else None)
+        self.register_buffer("norm_weight", torch.full((in_features,), 1.0 - offset, dtype=dtype, device=device)
+                             if norm else None)
         if float8:
             self.fixed = tuple(name + part for name in _MATRICES for part in ("", "_scales"))
         self.find_kernel()

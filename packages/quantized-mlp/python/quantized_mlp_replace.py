@@ -506,7 +506,7 @@ class ReplacedQuantizedMlp(layer.Replaced):
 
 def _call(tensors: tuple[Optional[Tensor], ...], x: Tensor, key: str, residual: Optional[Tensor] = None) -> Tensor:
     rows = [None if t is None else t.contiguous().reshape(-1, x.shape[-1]) for t in (x, residual)]
-    return own.quantized_mlp((rows[0], *tensors, rows[1]), key)[0].reshape(x.shape)
+    return own.quantized_mlp((rows[0], *tensors, None, rows[1]), key)[0].reshape(x.shape)
 
 
 def _activation_of(original: between.Original) -> Optional[str]:

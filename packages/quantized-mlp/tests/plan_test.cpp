@@ -114,4 +114,35 @@ TEST_CASE("plan: sums of parts need room where there are parts") {
   CHECK(bytes(true, 50, 1088, 80, Road::kWide) == 4 * 10 * 64 * 256 * 4);
 }
 
+TEST_CASE("plan: where x is normed") {
+  struct Case {
+    Codes codes;
+    int64_t columns;
+    int64_t most;  // tokens in shared memory
+  };
+  for (const Case& c : {Case{Codes::kInt4, 1, 8},
+                        {Codes::kInt4, 2048, 6},
+                        {Codes::kInt4, 3584, 3},
+                        {Codes::kInt4, 4096, 3},
+                        {Codes::kInt4, 5120, 2},
+                        {Codes::kInt4, 8192, 1},
+                        {Codes::kInt8, 4096, 1},
+                        {Codes::kE4m3, 8192, 1}}) {
+    CAPTURE(c.columns);
+    CHECK(normed_tokens(c.codes, c.columns) == c.most);
+    CHECK(norms_in_decode(Road::kDecode, false, c.codes, c.most, c.columns));
+    CHECK(!norms_in_decode(Road::kDecode, false, c.codes, c.most + 1, c.columns));
+    CHECK(!norms_in_decode(Road::kDecode, true, c.codes, 1, c.columns));
+    CHECK(!norms_in_decode(Road::kWide, false, c.codes, 1, c.columns));
+    // The last token ends within the room that a CTA has.
+    const int64_t end = normed_room_at(bits_of(c.codes)) + (c.most - 1) * normed_stride(c.columns) +
+                        2 * normed_columns(c.columns);
+    CHECK(end <= kNormedBytes);
+  }
+  CHECK(!norms_in_decode(Road::kDecode, false, Codes::kInt4, 1, kMostNormed + 1));
+  CHECK(2 * (kNormedBytes + 1024) <= 228 * 1024);  // two CTAs of a multiprocessor of SM 9.0
+  CHECK(normed_kernel_of(false, Codes::kInt4) == kNormedKernels);
+  CHECK(normed_kernel_of(true, Codes::kE4m3) == kNormRows - 1);
+}
+
 }  // namespace

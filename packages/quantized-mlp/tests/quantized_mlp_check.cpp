@@ -39,6 +39,9 @@ constexpr double kSums = 3e-6;  // of fp32 sums and of the gates, as a part of t
 /// A sum of weights that are rounded on their own differs by this many of their steps at most,
 /// times the root of its terms' squares: seven standard deviations, or by all of them.
 constexpr double kRounded = 4;
+/// Of x that is normed and rounded: by so many of its errors at most, times the root of its terms'
+/// squares, or by all of them.
+constexpr double kNormed = 6;
 /// Of sums that a GPU's products of e4m3 add with about 14 bits, as a part of their terms.
 constexpr double kShortSums = 0x1p-10;
 
@@ -198,6 +201,8 @@ struct Case {
   double gate_size = 2, up_size = 2, down_size = 1;
   bool float8_input = false;  ///< activations in FP8
   bool saturates = false;     ///< overflow
+  bool norm = false;
+  double eps = 1e-6, offset = 0;  ///< of the norm
 };
 
 Values random(std::size_t count, std::mt19937& engine) {
@@ -221,13 +226,24 @@ class Subject {
         residual_(array({c.m, c.d})),
         gate_bias_(padded_bias()),
         up_bias_(padded_bias()),
-        down_bias_(array({c.d})) {}
+        down_bias_(array({c.d})),
+        norm_weight_(empty({c.d})) {
+    // About 1 with its offset, some of them 0, denormal, negative or large.
+    Values weights = random(norm_weight_.size(), engine_);
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      weights[i] = 1 - c.offset + weights[i] / 4;
+      if (i % 11 == 5) weights[i] = i % 2 == 0 ? least_step(c.dtype) * 6 : -weights[i] * 8;
+      if (i % 29 == 7) weights[i] = 0;
+    }
+    norm_weight_.set(weights);
+  }
 
   Quantized& gate() { return gate_; }
   Quantized& up() { return up_; }
   Quantized& down() { return down_; }
   Array& x() { return x_; }
   Array& residual() { return residual_; }
+  Array& norm_weight() { return norm_weight_; }
 
   void pack_all() {
     packed_.push_back(pack(check_, gate_));
@@ -249,12 +265,14 @@ class Subject {
         .down_scales = packed_[2].scales.tensor(),
         .down_zeros = packed_[2].zeros_or_none(),
         .residual = c_.residual ? residual : Tensor(),
+        .norm_weight = c_.norm ? norm_weight_.tensor() : Tensor(),
         .y = y,
         .attributes = {
             .activation = c_.activation, .limit = kLimit, .batch_invariant = batch_invariant}};
     if (c_.float8_input) {
       all.attributes.input_dtype = ops::ForwardAttributes::InputDtype::kFloat8E4m3fn;
     }
+    if (c_.norm) all.attributes.eps = c_.eps, all.attributes.offset = c_.offset;
     if (c_.saturates) all.attributes.overflow = ops::ForwardAttributes::Overflow::kSaturate;
     if (c_.biases) {
       all.gate_bias = gate_bias_.tensor();
@@ -290,6 +308,26 @@ class Subject {
     return y;
   }
 
+  /// A row that the norm is in front of, by its place, and by how much each of its numbers is off
+  /// at most: rounded once, with an offset twice; of float16 with weights as parts of a power of
+  /// two that is less than twice the largest of them.
+  Values normed(std::span<double> row, const Values& weight) const {
+    double squares = 0, unit = 1;
+    for (const double value : row) squares += value * value;
+    const double factor = 1 / std::sqrt(squares / static_cast<double>(row.size()) + c_.eps);
+    for (const double one : weight) unit = std::max(unit, 2 * std::abs(c_.offset + one));
+    const double rounding = rounding_of(c_.dtype) * (c_.offset == 0 ? 1 : 2.1);
+    Values errors(row.size());
+    for (std::size_t k = 0; k < row.size(); ++k) {
+      const double x = row[k] * factor;
+      row[k] = x * (c_.offset + weight[k]);
+      errors[k] = c_.float8_input ? 3 * kSums * std::abs(row[k])
+                                  : (rounding + kSums) * std::abs(row[k]) +
+                                        least_step(c_.dtype) * unit * (1 + factor + std::abs(x));
+    }
+    return errors;
+  }
+
   void compute_reference() {
     const auto m = static_cast<std::size_t>(c_.m);
     const auto d = static_cast<std::size_t>(c_.d);
@@ -298,7 +336,7 @@ class Subject {
     const Values gate = gate_.weights(), up = up_.weights();
     const Values down = down_.weights(), residual = residual_.values();
     const Values gate_bias = gate_bias_.values(), up_bias = up_bias_.values();
-    const Values down_bias = down_bias_.values();
+    const Values down_bias = down_bias_.values(), norm_weight = norm_weight_.values();
     const double rounding = rounding_of(c_.dtype);
     // What a GPU's kernels for many tokens add, which round weights.
     const auto of_weights = [&](double terms, double squares, double inputs) {
@@ -311,10 +349,13 @@ class Subject {
     // What a GPU's kernels for many tokens add where activations are FP8, which add few bits.
     const double more_sums = kShortSums - kSums;
     const auto compute_row = [&](std::size_t row) {
-      Values hidden(h), hidden_error(h), weights_error(h);
+      Values hidden(h), hidden_error(h), weights_error(h), normed_error(h);
       const std::span<double> inputs(&x[row * d], d);
+      Values errors = c_.norm ? normed(inputs, norm_weight) : Values(d);
       if (c_.float8_input) {
-        std::ranges::copy(float8_row(c_.dtype, inputs.data(), Values(d)).values, inputs.begin());
+        const Float8Row rounded = float8_row(c_.dtype, inputs.data(), errors);
+        std::ranges::copy(rounded.values, inputs.begin());
+        errors = rounded.moved;
       }
       const double all_inputs = sum_of_magnitudes(inputs);
       for (std::size_t j = 0; j < h; ++j) {
@@ -329,6 +370,13 @@ class Subject {
         hidden[j] = active * factor;
         if (c_.saturates) hidden[j] = std::clamp(hidden[j], -kMostFloat16, kMostFloat16);
         hidden_error[j] = kSums * of_sums;
+        if (c_.norm) {
+          const auto root = [&](const Values& of) {
+            return std::sqrt(sums_of(errors, &of[j * d]).squares);
+          };
+          normed_error[j] = 1.2 * root(gate) * std::abs(factor) + std::abs(active) * root(up);
+          if (c_.float8_input) hidden_error[j] += kNormed * normed_error[j];
+        }
         if (c_.float8_input) {
           weights_error[j] = more_sums * of_sums;
           continue;
@@ -354,13 +402,16 @@ class Subject {
         const double added_last =
             (c_.biases ? down_bias[n] : 0) + (c_.residual ? residual[row * d + n] : 0);
         const double sum = added_last + of_hidden.sum;
-        const double error =
+        double error =
             kSums * (std::abs(added_last) + of_hidden.terms) + sums_of(hidden_error, weights).terms;
         const double added = c_.float8_input
                                  ? more_sums * of_hidden.terms +
                                        std::min(moved.terms, kRounded * std::sqrt(moved.squares))
                                  : of_weights(of_hidden.terms, of_hidden.squares, all_hidden) +
                                        std::sqrt(moved.squares);
+        if (c_.norm && !c_.float8_input) {
+          error += kNormed * std::sqrt(sums_of(normed_error, weights).squares);
+        }
         expected_[row * d + n] = sum;
         // The largest difference is then a part of the rounding's step.
         terms_[row * d + n] = (error + rounding * std::abs(sum)) / (2 * rounding);
@@ -408,14 +459,14 @@ class Subject {
   Case c_;
   mutable std::mt19937 engine_;
   Quantized gate_, up_, down_;
-  Array x_, residual_, gate_bias_, up_bias_, down_bias_;
+  Array x_, residual_, gate_bias_, up_bias_, down_bias_, norm_weight_;
   std::vector<Packed> packed_;
   Values expected_, terms_, rounded_terms_;
 };
 
 std::string name_of(const Case& c) {
   return std::string("forward ") + (c.dtype == DType::kFloat16 ? "float16" : "bfloat16") + " " +
-         c.gate.name() + (c.float8_input ? ", float8 input" : "");
+         c.gate.name() + (c.float8_input ? ", float8 input" : "") + (c.norm ? ", norm" : "");
 }
 
 /// int4, int8 and FP8, each with the scales that it may have, and zeros where `zeros` says so.
@@ -877,7 +928,166 @@ void check_float8(Check& check, bool light) {
                 [&] { refused.run(refused.call(refused.x().tensor(), {}, y.tensor())); });
 }
 
+/// With a norm in front: rows of all sizes, of zeros, and one that is as large as its squares may
+/// be, where the norm is in the kernel that reads x, in shared memory or not, and where it is not.
+void check_norm_case(Check& check, Case c, unsigned seed,
+                     std::initializer_list<std::int64_t> some) {
+  c.norm = true;
+  Subject subject(check, c, seed);
+  Values x = subject.x().values();
+  for (std::int64_t row = 0; row < c.m; ++row) {
+    const bool is_wide = c.dtype == DType::kBFloat16;
+    const double size = row % 9 == 4   ? 0
+                        : row % 9 == 6 ? std::exp2(is_wide ? 50 : 13)
+                                       : std::exp2(row % 7 * 2 - 6);
+    for (std::int64_t k = 0; k < c.d; ++k) {
+      double& value = x[static_cast<std::size_t>(row * c.d + k)];
+      value = std::clamp(value, -3.5, 3.5) * size;
+    }
+  }
+  subject.x().set(x);
+  subject.pack_all();
+  subject.compute_reference();
+  for (const std::int64_t rows : some) {
+    if (rows > c.m) continue;
+    subject.compare(name_of(c), subject.run_rows(rows), rows);
+    subject.compare(name_of(c) + ", batch invariant", subject.run_rows(rows, true), rows);
+  }
+}
+
+void check_norm_isolation(Check& check, Case c) {
+  c.norm = c.residual = true;
+  c.m = 40;
+  Subject subject(check, c, 91);
+  subject.pack_all();
+  const auto d = static_cast<std::size_t>(c.d);
+  for (const std::int64_t rows : {3, 7, 14, 40}) {
+    for (const bool batch_invariant : {false, true}) {
+      const Values before = subject.x().values();
+      Values expected = subject.run_rows(rows, batch_invariant).values();
+      Values x = before;
+      x[d + d / 2] = kNaN;
+      x[2 * d] = std::numeric_limits<double>::infinity();
+      subject.x().set(x);
+      std::fill_n(expected.begin() + static_cast<std::ptrdiff_t>(d), 2 * d, kNaN);
+      check.compare("isolation of normed rows", subject.run_rows(rows, batch_invariant), expected,
+                    0);
+      subject.x().set(before);
+    }
+  }
+}
+
+/// y = x + mlp(norm(x)) in the place of x; weights that begin at an odd address; the layer.
+void check_norm_calls(Check& check, Case c) {
+  c.norm = c.residual = true;
+  for (const std::int64_t m : {3, 12, 90}) {
+    c.m = m;
+    Subject subject(check, c, 92);
+    subject.pack_all();
+    subject.residual().set(subject.x().values());
+    const Values expected = subject.run_rows(m).values();
+    const Tensor x = subject.x().tensor();
+    ops::Forward call = subject.call(x, x, {});
+    auto mlp = check.kernel().layer<kiln::layers::QuantizedMlp>(
+        {.gate = {call.gate, call.gate_scales, call.gate_zeros},
+         .up = {call.up, call.up_scales, call.up_zeros},
+         .down = {call.down, call.down_scales, call.down_zeros},
+         .attributes = call.attributes,
+         .norm_weight = call.norm_weight});
+    const Array y(check.kernel().device(), c.dtype, {m, c.d});
+    mlp.forward({x, x}, y.tensor());
+    check.compare("layer with a norm", y, expected, 0);
+
+    Array longer(check.kernel().device(), c.dtype, {c.d + 1});
+    Values weights = subject.norm_weight().values();
+    weights.insert(weights.begin(), 0);
+    longer.set(weights);
+    const Tensor whole = longer.tensor();
+    std::int64_t shape[] = {c.d};
+    DLTensor some = whole.dl();
+    some.shape = shape;
+    some.data = static_cast<char*>(some.data) + 2;
+    call.norm_weight = Tensor(some);
+    call.y = y.tensor();
+    subject.run(call);
+    check.compare("norm weights at an odd address", y, expected, 0);
+
+    subject.run(subject.call(x, x, x));
+    check.compare("y in the place of x, normed", subject.x(), expected, 0);
+  }
+}
+
+void check_norm(Check& check, bool light) {
+  std::mt19937 engine(17);
+  const auto pick = [&](std::initializer_list<std::int64_t> of) {
+    return of.begin()[engine() % of.size()];
+  };
+  for (int number = 0; number < (light ? 24 : 120); ++number) {
+    Case c;
+    c.dtype = number % 2 == 0 ? DType::kBFloat16 : DType::kFloat16;
+    const DType scales = engine() % 2 == 0 ? DType::kBFloat16 : DType::kFloat16;
+    c.gate = c.up = c.down =
+        formats(pick({0, 32, 64, 128}), true, engine() % 2 == 0, scales)[number / 2 % 3];
+    c.down.group = pick({0, 32, 64, 128});
+    c.activation = static_cast<Activation>(engine() % 6);
+    c.biases = engine() % 2 == 0;
+    c.residual = engine() % 2 == 0;
+    c.eps = std::array{1e-6, 1e-5, 0.1}[engine() % 3];
+    c.offset = static_cast<double>(pick({0, 0, 1}));
+    c.float8_input = c.gate.e4m3 && engine() % 2 == 0;
+    c.m = 70;
+    c.d = pick({1, 8, 40, 64, 96, 128, 200, 256, 384, 1 + static_cast<int>(engine() % 400)});
+    c.h = 1 + static_cast<std::int64_t>(engine() % 300);
+    check_norm_case(check, c, static_cast<unsigned>(number), {1, 2, 3, 8, 9, 16, 23, 33, 64, 70});
+  }
+  // One token in shared memory, three, and more than it has room for; more columns than are normed
+  // on their way.
+  for (const std::int64_t width : {3584, 4096, 8192, 8200, 4100}) {
+    for (const Format& format : formats(128, true)) {
+      Case c;
+      c.dtype = width == 4096 ? DType::kFloat16 : DType::kBFloat16;
+      c.m = light ? 10 : 20;
+      c.d = width;
+      c.h = 72;
+      c.offset = width == 8192 ? 1 : 0;
+      c.gate = c.up = c.down = format;
+      c.down.group = 0;
+      check_norm_case(check, c, 93, {1, 3, 4, 10, 20});
+    }
+  }
+  for (const Format& format : formats(128, true)) {
+    Case c;
+    c.d = 264, c.h = 328;
+    c.gate = c.up = c.down = format;
+    check_norm_isolation(check, c);
+    check_norm_calls(check, c);
+    c.dtype = DType::kFloat16;
+    c.norm = true;
+    c.m = 150;
+    Subject subject(check, c, 94);
+    subject.pack_all();
+    const Values all = subject.run_rows(c.m, true).values();
+    for (const std::int64_t rows : {1, 2, 8, 9, 17, 33, 64, 65, 149}) {
+      check.compare("batch invariant, normed", subject.run_rows(rows, true),
+                    Values(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(rows * c.d)), 0);
+    }
+  }
+  Case c;
+  c.norm = true;
+  Subject subject(check, c, 95);
+  subject.pack_all();
+  const Array y(check.kernel().device(), c.dtype, {c.m, c.d});
+  for (const double eps : {-1e-6, kNaN, 1e300}) {
+    check.refused("expected a number of at least 0", [&] {
+      ops::Forward bad = subject.call(subject.x().tensor(), {}, y.tensor());
+      bad.attributes.eps = eps;
+      subject.run(bad);
+    });
+  }
+}
+
 void run_all(Check& check, bool light) {
+  check_norm(check, light);
   check_float8(check, light);
   check_refusals(check);
   check_layer(check);

@@ -161,6 +161,28 @@ class QuantizedMlp(TorchCase):
         with self.assertRaisesRegex(kiln.InvalidCall, "input_dtype is float8_e4m3fn, and gate is uint8"):
             layer_of(input_dtype="float8_e4m3fn")[0](normal(3, D, dtype=torch.bfloat16, seed=3))
 
+    def test_norm(self):
+        for name, make in KINDS.items():
+            for offset in (0.0, 1.0):
+                with self.subTest(kind=name, offset=offset):
+                    mlp, weights = make(norm=True, eps=1e-5, offset=offset)
+                    mlp.norm_weight.copy_(normal(D, seed=5).abs() + 0.5 - offset)
+                    for rows in (1, 12, 40):
+                        x = normal(rows, D, dtype=torch.bfloat16, seed=rows) * 3
+                        wide = x.float()
+                        normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-5)
+                        normed = (normed * (offset + mlp.norm_weight.float())).to(x.dtype)
+                        found = mlp(x, x)
+                        if "W8A8" not in name:
+                            self.assert_close([found], [expected(normed, weights, x)], torch.bfloat16)
+                        with kiln.torch.disabled():
+                            self.assert_close([mlp(x, x)], [found], torch.bfloat16)
+        mlp, _ = layer_of(norm=True)
+        x = normal(3, D, dtype=torch.bfloat16, seed=1).requires_grad_()
+        mlp(x).sum().backward()
+        along = (x.grad.float() * x.detach().float()).sum(-1)  # a norm does not see how large a row is
+        self.assertLess(along.abs().max(), 2e-2 * x.grad.float().norm())
+
     def test_disabled_and_residual(self):
         for bits in (4, 8):
             mlp, weights = layer_of(bits, activation="silu")

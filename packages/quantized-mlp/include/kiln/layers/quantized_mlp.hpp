@@ -16,7 +16,8 @@
 namespace kiln::layers {
 
 /// y[M,D] = (a(x gate^T + gate_bias) * f(x up^T + up_bias)) down^T + down_bias + residual, with
-/// weights of 4 or 8 bits. x and y are bfloat16 or float16.
+/// weights of 4 or 8 bits. x and y are bfloat16 or float16. With a norm_weight the products are of
+/// x / sqrt(mean(x^2) + eps) * (offset + norm_weight), whose numbers are attributes.
 class QuantizedMlp {
  public:
   using Attributes = ops::quantized_mlp::ForwardAttributes;
@@ -39,6 +40,7 @@ class QuantizedMlp {
     Tensor up_bias = {};    ///< likewise
     Tensor down_bias = {};  ///< [D], or none
     Attributes attributes = {};
+    Tensor norm_weight = {};  ///< [D], or none: x is not normed
   };
 
   /// What a forward reads: forward(x, y), or forward({x, residual}, y).
@@ -89,6 +91,7 @@ class QuantizedMlp {
             .up_bias = weights_.up_bias,
             .down_bias = weights_.down_bias,
             .residual = input.residual,
+            .norm_weight = weights_.norm_weight,
             .y = y,
             .attributes = weights_.attributes};
   }

@@ -32,30 +32,35 @@ struct ForwardAttributes {
   Overflow overflow = Overflow::kInfinity;
   bool batch_invariant = false;
   InputDtype input_dtype = InputDtype::kX;
+  double eps = 1e-06;
+  double offset = 0.0;
 
-  friend std::array<kiln::Attribute, 5> attributes_of(const ForwardAttributes& a) {
+  friend std::array<kiln::Attribute, 7> attributes_of(const ForwardAttributes& a) {
     return {{word_of(a.activation), a.limit, word_of(a.overflow),
-            a.batch_invariant ? "yes" : "no", word_of(a.input_dtype)}};
+            a.batch_invariant ? "yes" : "no", word_of(a.input_dtype), a.eps, a.offset}};
   }
 };
 
 /// y = (a(x gate^T + gate_bias) * f(x up^T + up_bias)) down^T + down_bias + residual, accumulated
-/// in fp32 and rounded once; a weight is scale * (code - zero), of float8_e4m3fn scale * code,
-/// which is not rounded, but on SM 9.0 in calls of more than 32 tokens, of whole numbers more than
-/// 16 where gate has 32 million weights, whose scales have the dtype of x or are float32, unless
-/// batch_invariant: there to the dtype of x, once. gate, up, down with their scales and zeros are
-/// what pack wrote: T and TD are 512 for weights of 4 bits, 1024 for 8; DG and HG, the numbers of
-/// groups, say whether a group is 32, 64, 128 or all weights of a row. Scales of float8_e4m3fn are
-/// float32, others bfloat16 or float16. gate_bias and up_bias have zeros beyond H. Without zeros,
-/// the zero is 8 of 4 bits and 128 of 8; float8_e4m3fn has none. A GPU stores the product that down
-/// multiplies in the dtype of x: in float16, beyond 65504 it becomes infinity, or 65504 where
-/// overflow is saturate. Where input_dtype is float8_e4m3fn, weights are it too, and x and what
-/// down multiplies, in the dtype of x, are rounded to it: each 128 columns of a row are divided by
-/// the least power of two that brings their largest finite magnitude to 448 or below, at least
-/// 2^-117, of float16 2^-15, and what is not finite becomes a NaN. On SM 9.0 in calls of more than
-/// 16 tokens, 8 where gate has 32 million weights, unless batch_invariant, and where groups are of
-/// 128 or a whole row, the products are then of e4m3, which the GPU adds with about 14 bits, and
-/// those of each 128 columns to others in fp32.
+/// in fp32 and rounded once. Where norm_weight is given, the products are of n = x / sqrt(mean(x^2)
+/// + eps) * (offset + norm_weight), row by row, in place of x, and the residual is added as it is:
+/// with x as the residual y = x + mlp(norm(x)). n is computed in fp32 and rounded to the dtype of
+/// x, once. Squares are added in fp32. A weight is scale * (code - zero), of float8_e4m3fn scale *
+/// code, which is not rounded, but on SM 9.0 in calls of more than 32 tokens, of whole numbers more
+/// than 16 where gate has 32 million weights, whose scales have the dtype of x or are float32,
+/// unless batch_invariant: there to the dtype of x, once. gate, up, down with their scales and
+/// zeros are what pack wrote: T and TD are 512 for weights of 4 bits, 1024 for 8; DG and HG, the
+/// numbers of groups, say whether a group is 32, 64, 128 or all weights of a row. Scales of
+/// float8_e4m3fn are float32, others bfloat16 or float16. gate_bias and up_bias have zeros beyond
+/// H. Without zeros, the zero is 8 of 4 bits and 128 of 8; float8_e4m3fn has none. A GPU stores the
+/// product that down multiplies in the dtype of x: in float16, beyond 65504 it becomes infinity, or
+/// 65504 where overflow is saturate. Where input_dtype is float8_e4m3fn, weights are it too, and x
+/// and what down multiplies, in the dtype of x, are rounded to it: each 128 columns of a row are
+/// divided by the least power of two that brings their largest finite magnitude to 448 or below, at
+/// least 2^-117, of float16 2^-15, and what is not finite becomes a NaN. On SM 9.0 in calls of more
+/// than 16 tokens, 8 where gate has 32 million weights, unless batch_invariant, and where groups
+/// are of 128 or a whole row, the products are then of e4m3, which the GPU adds with about 14 bits,
+/// and those of each 128 columns to others in fp32.
 struct Forward {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "forward",
@@ -64,10 +69,11 @@ struct Forward {
       "[HR,DG,16], up: gate [HR,DK,T], up_scales: gate_scales [HR,DG,16], up_zeros?: "
       "uint8 [HR,DG,16], down: gate [DR,HK,TD], down_scales: gate_scales [DR,HG,16], "
       "down_zeros?: uint8 [DR,HG,16], gate_bias?: x [HR,16], up_bias?: x [HR,16], "
-      "down_bias?: x [D], residual?: x [M,D], y!: x [M,D]; activation: string "
-      "silu|gelu|gelu_tanh|relu|sigmoid|silu_clamped = \"silu\", limit: float = 7.0, "
-      "overflow: string infinity|saturate = \"infinity\", batch_invariant: string no|yes "
-      "= \"no\", input_dtype: string x|float8_e4m3fn = \"x\")"};
+      "down_bias?: x [D], residual?: x [M,D], norm_weight?: x [D], y!: x [M,D]; "
+      "activation: string silu|gelu|gelu_tanh|relu|sigmoid|silu_clamped = \"silu\", "
+      "limit: float = 7.0, overflow: string infinity|saturate = \"infinity\", "
+      "batch_invariant: string no|yes = \"no\", input_dtype: string x|float8_e4m3fn = "
+      "\"x\", eps: float = 1e-06, offset: float = 0.0)"};
 
   kiln::RequiredTensor x;  ///< [M, D], bfloat16, float16
   kiln::RequiredTensor gate;  ///< [HR, DK, T], uint8, float8_e4m3fn
@@ -83,13 +89,14 @@ struct Forward {
   kiln::Tensor up_bias = {};  ///< [HR, 16], as x; or none
   kiln::Tensor down_bias = {};  ///< [D], as x; or none
   kiln::Tensor residual = {};  ///< [M, D], as x; or none
+  kiln::Tensor norm_weight = {};  ///< [D], as x; or none
   kiln::RequiredTensor y;  ///< [M, D], as x; output
   ForwardAttributes attributes = {};
 
-  friend std::array<const kiln::Tensor*, 15> tensors_of(const Forward& a) {
+  friend std::array<const kiln::Tensor*, 16> tensors_of(const Forward& a) {
     return {&a.x, &a.gate, &a.gate_scales, &a.gate_zeros, &a.up, &a.up_scales, &a.up_zeros,
             &a.down, &a.down_scales, &a.down_zeros, &a.gate_bias, &a.up_bias, &a.down_bias,
-            &a.residual, &a.y};
+            &a.residual, &a.norm_weight, &a.y};
   }
 };
 

@@ -473,6 +473,8 @@ class Remedies(World):
         self.cured_by("kiln resolve tiny-op@1", USAGE, "KILN_OVERRIDE_SM is \"many\"", KILN_OVERRIDE_SM=None)
         self.environment["KILN_OVERRIDE_CUDA"] = "new"
         self.cured_by("kiln resolve tiny-op@1", USAGE, "KILN_OVERRIDE_CUDA is \"new\"", KILN_OVERRIDE_CUDA=None)
+        self.environment["KILN_OVERRIDE_DRIVER"] = "12.4"
+        self.cured_by("kiln resolve tiny-op@1", USAGE, "KILN_OVERRIDE_DRIVER is \"12.4\"", KILN_OVERRIDE_DRIVER=None)
 
     @cures("loader/src/core/resolve/resolve.cpp: nvidia-smi", "loader/src/core/resolve/resolve.cpp: CUDA_VISIBLE_DEVICES",
            "loader/src/core/resolve/hint.cpp: CUDA_VISIBLE_DEVICES", "loader/cli/verbs/doctor.cpp: CUDA_VISIBLE_DEVICES",

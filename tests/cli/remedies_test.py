@@ -52,6 +52,9 @@ ELSEWHERE = {
     # They need a ref that is damaged.
     "loader/cli/verbs/audit.cpp: kiln cache repair": ("tests/cli/advisories_test.py", 'self.kiln("cache", "repair")'),
     "loader/cli/verbs/outdated.cpp: kiln cache repair": ("tests/cli/advisories_test.py", 'self.kiln("cache", "repair")'),
+    # It needs an advisory about drivers.
+    "loader/src/core/documents/advisory.cpp: KILN_OVERRIDE_DRIVER": (
+        "tests/cli/advisories_test.py", 'self.environment["KILN_OVERRIDE_DRIVER"] = "570.133.07"'),
     # They need a version that brings a check.
     "loader/src/core/resolve/rules.cpp: kiln test": ("tests/cli/proof_test.py", "run its check on that machine ('kiln test'), or"),
     "loader/cli/verbs/test.cpp: kiln registry publish --records": ("tests/cli/proof_test.py", '"--records", shared'),

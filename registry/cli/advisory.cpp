@@ -88,15 +88,21 @@ Advisory read_words(const AdvisoryWords& words) {
         return version;
       },
       advisory.from_version, advisory.to_version);
-  const auto version = [](const char* option, const std::string& text) {
-    const std::optional<Version> found = parse_version(text);
-    if (!found) fail(option, text, "two numbers like 12.9");
-    return found;
-  };
   read_range(
-      words.drivers, [&](const std::string& text) { return version("--drivers", text); },
+      words.drivers,
+      [&](const std::string& text) {
+        if (!is_driver_version(text)) {
+          fail("--drivers", words.drivers,
+               "drivers' versions like 570.124.06 or 580.65, or a range of them, not CUDA's");
+        }
+        return text;
+      },
       advisory.from_driver, advisory.to_driver);
-  for (const std::string& each : words.gpus) advisory.gpus.push_back(*version("--gpu", each));
+  for (const std::string& each : words.gpus) {
+    const std::optional<Version> found = parse_version(each);
+    if (!found) fail("--gpu", each, "two numbers like 9.0");
+    advisory.gpus.push_back(*found);
+  }
   const Json document = to_json(advisory);
   try {
     return parse_advisory(JsonView(document, "advisory " + quote(advisory.id)), advisory.id);
@@ -186,7 +192,8 @@ void advisory_publish_verb(RegistryCommand& command) {
                  "Its id, or the digest of its manifest (repeatable)");
   command.option("--gpu", words->gpus, "CAPABILITY",
                  "On GPUs of this compute capability, like 9.0 (repeatable)");
-  command.option("--drivers", words->drivers, "RANGE", "On drivers of this CUDA, like 12.0..12.4");
+  command.option("--drivers", words->drivers, "RANGE",
+                 "On drivers of these versions, like 570.86..570.124");
   command.option("--compiler", words->compiler, "NAME[@VERSION]",
                  "Variants that it made, as their configs say");
   command.option("--compiler-digest", words->compiler_digest, "SHA256",
@@ -200,6 +207,10 @@ void advisory_publish_verb(RegistryCommand& command) {
       "KA-7 --text 'wrong sums for odd D' --package geglu-mlp --refuse --key keys/targets --key "
       "keys/online",
       "");
+  command.example(
+      "KA-9 --text 'hangs' --gpu 9.0 --drivers 570.86.15..570.124 --key keys/targets --key "
+      "keys/online",
+      "570.124 is every 570.124.x");
   command.example(
       "KA-8 --text 'miscompiles loops' --compiler nvrtc@12.9.86 --code sm_90a --before 2026-11-26 "
       "--key keys/targets --key keys/online",

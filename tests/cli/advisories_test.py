@@ -67,12 +67,76 @@ class Advisories(World):
         self.lift("KA-9", code=NOT_FOUND, says="there is no advisory")
 
     def test_a_warning_is_told_and_changes_nothing(self):
-        self.advise("KA-8", "--versions", "..1", "--gpu", "9.0", "--drivers", "12.0..12.9")
+        self.advise("KA-8", "--versions", "..1", "--gpu", "9.0")
         done = self.run_command(KILN, "install", "fleet-op@1", "--host", HOST)
         self.assertIn(H100, done.stdout)
         self.assertIn("advisory KA-8: wrong sums for odd D", done.stderr)
         done = self.run_command(KILN, "install", "fleet-op@1", "--device", "cpu")
         self.assertNotIn("KA-8", done.stderr, "it speaks of GPUs")
+
+    def host(self, name, driver):
+        """The facts of an H100 with this driver; None: of a Kiln that did not write its version."""
+        facts = json.loads(HOST.read_text())
+        if driver is not None:
+            facts["driver_version"] = driver or None
+        file = self.work / f"{name}.json"
+        file.write_text(json.dumps(facts))
+        return file
+
+    def test_drivers_are_a_range_of_their_own_versions(self):
+        self.advise("KA-7", "--refuse", "--variant", H100, "--drivers", "570.86..570.124")
+        self.assertEqual(self.listed()["KA-7"]["drivers"], {"from": "570.86", "to": "570.124"})
+        self.kiln("lock", "fleet-op@1")
+        hosts = {name: self.host(name, driver) for name, driver in (
+            ("before", "565.57.01"), ("first", "570.86.10"), ("last", "570.124.06"), ("after", "580.65"),
+            ("unknown", ""), ("old", None))}
+        expected = {name: H100 if name in ("before", "after") else PTX for name in hosts}
+        for name, host in hosts.items():
+            self.kiln("install", "fleet-op@1", "--host", host, says=expected[name])
+        document = self.document("lock", "--check", "--hosts", *hosts.values())
+        documents.check(document)
+        self.assertEqual({pathlib.Path(each["file"]).stem: each["kernels"][0]["variant"] for each in document["hosts"]},
+                         expected)
+        document = self.document("resolve", "fleet-op@1", "--host", hosts["last"])
+        documents.check(document)
+        self.assertEqual(document["host"]["driver_version"], "570.124.06")
+        said = self.kiln("resolve", "fleet-op@1", "--host", hosts["old"], "--explain")
+        self.assertIn(f"KA-7: wrong sums for odd D; it is about drivers 570.86 to 570.124, and which one this machine has "
+                      f"cannot be told: \"driver_version\" in {hosts['old']} says it", said)
+        self.assertNotIn("cannot be told", self.kiln("resolve", "fleet-op@1", "--host", hosts["last"], "--explain"))
+        for driver, here, says in (("570.124.06", True, "wrong sums"), ("580.65", False, "not on this machine"),
+                                   ("", True, "cannot be told"), (None, True, "cannot be told")):
+            host = self.host("audited", driver)
+            [hit] = self.audit("--host", host, code=TRUST)["advisories"]
+            self.assertEqual((hit["here"], hit["scope"]), (here, f"every package, {H100}, on drivers 570.86 to 570.124"))
+            said = self.run_command(KILN, "audit", "--host", host, code=TRUST).stdout
+            self.assertIn(says, said)
+            self.assertEqual("cannot be told" in said, says == "cannot be told", said)
+        self.kiln("install", "fleet-op@1", "--device", "cpu", says=CPU)
+
+    def test_a_machine_says_its_drivers_version_or_that_it_cannot(self):
+        self.environment |= {"KILN_OVERRIDE_SM": "9.0", "KILN_OVERRIDE_CUDA": "12.9", "KILN_OVERRIDE_DRIVER": "570.124.06"}
+        document = self.document("host")
+        documents.check(document)
+        self.assertEqual((document["driver"], document["driver_version"]), ("12.9", "570.124.06"))
+        self.kiln("host", says="570.124.06 with CUDA 12.9")
+        self.advise("KA-7", "--variant", H100, "--drivers", "..570.124")
+        warned = lambda: self.run_command(KILN, "install", "fleet-op@1", "--no-jit", "--refresh").stderr
+        self.assertIn("advisory KA-7: wrong sums for odd D\n", warned())
+        self.environment["KILN_OVERRIDE_DRIVER"] = "570.133.07"
+        self.assertNotIn("KA-7", warned())
+        for unknown in ("", None):
+            self.environment["KILN_OVERRIDE_DRIVER"] = unknown
+            if unknown is None:
+                del self.environment["KILN_OVERRIDE_DRIVER"]
+            document = self.document("host")
+            documents.check(document)
+            self.assertIsNone(document["driver_version"])
+            self.assertIn("KA-7: wrong sums for odd D; it is about drivers up to 570.124, and which one this machine has "
+                          "cannot be told: KILN_OVERRIDE_DRIVER says it", warned())
+            said = self.document("resolve", "fleet-op@1", "--no-jit")["advisories"]
+            self.assertIn("KILN_OVERRIDE_DRIVER", said[0])
+        self.kiln("host", says="CUDA 12.9; its own version cannot be told")
 
     def test_info_shows_what_is_said_of_a_version(self):
         self.assertEqual(self.document("info", "fleet-op@1")["advisories"], [])
@@ -194,6 +258,9 @@ class Advisories(World):
         self.advise("KA-3", "--compiler-digest", "ab", code=USAGE, says="sha256:")
         self.advise("KA-3", "--package", "../x", code=USAGE, says="a package's name")
         self.advise("KA-3", "--gpu", "sm_90", code=USAGE, says="two numbers like")
+        for drivers, says in (("12.0..12.4", "not CUDA's"), ("570", "like 570.124.06 or 580.65"), ("..R570", "like 570.124.06"),
+                              ("580.65..570.124", "ends before it begins")):
+            self.advise("KA-3", "--drivers", drivers, code=USAGE, says=says)
 
     def test_what_nothing_is_is_not_advised_of(self):
         self.advise("KA-1", "--package", "fleet-op", "--variant", H100)

@@ -52,6 +52,9 @@ ELSEWHERE = {
     # They need a ref that is damaged.
     "loader/cli/verbs/audit.cpp: kiln cache repair": ("tests/cli/advisories_test.py", 'self.kiln("cache", "repair")'),
     "loader/cli/verbs/outdated.cpp: kiln cache repair": ("tests/cli/advisories_test.py", 'self.kiln("cache", "repair")'),
+    # It needs an advisory about drivers.
+    "loader/src/core/documents/advisory.cpp: KILN_OVERRIDE_DRIVER": (
+        "tests/cli/advisories_test.py", 'self.environment["KILN_OVERRIDE_DRIVER"] = "570.133.07"'),
     # They need a version that brings a check.
     "loader/src/core/resolve/rules.cpp: kiln test": ("tests/cli/proof_test.py", "run its check on that machine ('kiln test'), or"),
     "loader/cli/verbs/test.cpp: kiln registry publish --records": ("tests/cli/proof_test.py", '"--records", shared'),
@@ -473,6 +476,8 @@ class Remedies(World):
         self.cured_by("kiln resolve tiny-op@1", USAGE, "KILN_OVERRIDE_SM is \"many\"", KILN_OVERRIDE_SM=None)
         self.environment["KILN_OVERRIDE_CUDA"] = "new"
         self.cured_by("kiln resolve tiny-op@1", USAGE, "KILN_OVERRIDE_CUDA is \"new\"", KILN_OVERRIDE_CUDA=None)
+        self.environment["KILN_OVERRIDE_DRIVER"] = "12.4"
+        self.cured_by("kiln resolve tiny-op@1", USAGE, "KILN_OVERRIDE_DRIVER is \"12.4\"", KILN_OVERRIDE_DRIVER=None)
 
     @cures("loader/src/core/resolve/resolve.cpp: nvidia-smi", "loader/src/core/resolve/resolve.cpp: CUDA_VISIBLE_DEVICES",
            "loader/src/core/resolve/hint.cpp: CUDA_VISIBLE_DEVICES", "loader/cli/verbs/doctor.cpp: CUDA_VISIBLE_DEVICES",

@@ -19,6 +19,7 @@ namespace {
 
 Host cluster() {
   Host host = gpu_host("13.0", "9.0");
+  host.driver_version = "580.159.04";
   host.gpus[0].name = "NVIDIA H200";
   host.gpus.push_back({2, "NVIDIA A100-SXM4-40GB MIG 1g.5gb", {8, 0}});
   host.libraries = {"libcublas.so.12"};
@@ -48,6 +49,7 @@ TEST_CASE("host: what is written is read back, and written the same") {
     CHECK(read.cpu == host.cpu);
     CHECK(read.glibc == host.glibc);
     CHECK(read.driver == host.driver);
+    CHECK(read.driver_version == host.driver_version);
     CHECK(read.libraries == host.libraries);
     CHECK(read.absent == host.absent);
     CHECK(read.overridden == host.overridden);
@@ -59,8 +61,8 @@ TEST_CASE("host: what is written is read back, and written the same") {
     }
   }
   CHECK(serialize_host(cpu_host()) ==
-        R"({"arch":"x86_64","cpu":"x86-64-v3","driver":null,"glibc":"2.36","gpus":[],)"
-        R"("libraries":{},"overridden":[],"schema":"kiln.host/1"})");
+        R"({"arch":"x86_64","cpu":"x86-64-v3","driver":null,"driver_version":null,)"
+        R"("glibc":"2.36","gpus":[],"libraries":{},"overridden":[],"schema":"kiln.host/1"})");
 }
 
 TEST_CASE("host: a document resolves as the machine that wrote it") {
@@ -80,6 +82,13 @@ TEST_CASE("host: a document resolves as the machine that wrote it") {
 TEST_CASE("host: members that this kiln does not know are passed over") {
   CHECK(parse_host(changed_host("/future", {{"a", 1}}), "f").driver == Version{13, 0});
   CHECK(parse_host(changed_host("/gpus/0/future", true), "f").gpus.size() == 2);
+}
+
+TEST_CASE("host: a document that does not say the driver's version is read") {
+  CHECK(parse_host(changed_host("/driver_version", nullptr), "f").driver_version.empty());
+  Json old = to_json(cluster());
+  old.erase("driver_version");
+  CHECK(parse_host(old.dump(), "f").driver_version.empty());
 }
 
 TEST_CASE("host: what breaks the format is refused, with its place") {
@@ -105,6 +114,9 @@ TEST_CASE("host: what breaks the format is refused, with its place") {
       {changed_host("/glibc", 2.36), "glibc"},
       {changed_host("/driver", "13"), "driver"},
       {changed_host("/driver", "-1.0"), "driver"},
+      {changed_host("/driver_version", "13.0"), "driver_version"},
+      {changed_host("/driver_version", ""), "driver_version"},
+      {changed_host("/driver_version", 580.65), "driver_version"},
       {changed_host("/gpus", Json::object()), "expected an array"},
       {changed_host("/gpus", Json::array({1})), "gpus[0]"},
       {changed_host("/gpus/0/ordinal", -1), "unsigned"},

@@ -40,6 +40,16 @@ std::string hint(const Host& host, const Index& index, const Selection& selectio
 
 }  // namespace
 
+TEST_CASE("explain: the driver by its own version, where that is known") {
+  Host host = gpu_host("13.0", "9.0");
+  host.driver_version = "580.159.04";
+  CHECK(
+      resolve(host, package(), {})
+          .explain()
+          .starts_with(
+              "host: x86_64, CPU x86-64-v3, glibc 2.36, driver 580.159.04 with CUDA 13.0, GPU 0 "));
+}
+
 TEST_CASE("explain: the machine, then the variants, best first, with a reason each") {
   Host host = gpu_host("13.0", "9.0");
   host.gpus[0].name = "NVIDIA H200";

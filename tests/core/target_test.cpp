@@ -24,6 +24,38 @@ TEST_CASE("target: versions have two parts and one spelling") {
   CHECK(Version{12, 9} < Version{13, 0});
 }
 
+TEST_CASE("target: a driver's version is NVIDIA's, of two or three numbers") {
+  for (const std::string_view text :
+       {"570.124.06", "580.65", "580.65.06", "418.40.04", "100.0", "540.4.0"}) {
+    CHECK_MESSAGE(is_driver_version(text), text);
+  }
+  for (const std::string_view text :
+       {"", "570", "570.", ".124", "570.124.06.1", "570..06", "12.4", "99.1", "0570.124", "+570.1",
+        "570.124 ", " 570.124", "570,124", "570.124-open", "570.x", "99999.1", "570.99999"}) {
+    CHECK_MESSAGE(!is_driver_version(text), text);
+  }
+}
+
+TEST_CASE("target: drivers are compared number by number, as far as both have numbers") {
+  const struct {
+    std::string_view left;
+    std::string_view right;
+    int expected;
+  } rows[] = {
+      {"570.124.06", "570.124.06", 0}, {"570.124.06", "570.124.6", 0},
+      {"570.124.06", "570.124", 0},    {"570.124", "570.124.99", 0},
+      {"570.86.15", "570.124.06", -1}, {"570.124.06", "580.65.06", -1},
+      {"570.124.6", "570.124.10", -1}, {"570.86", "570.124.06", -1},
+      {"1000.1", "580.65", 1},
+  };
+  for (const auto& row : rows) {
+    CAPTURE(row.left);
+    CAPTURE(row.right);
+    CHECK(compare_drivers(row.left, row.right) == row.expected);
+    CHECK(compare_drivers(row.right, row.left) == -row.expected);
+  }
+}
+
 TEST_CASE("target: architectures and CPU levels are words of their own") {
   CHECK(parse_arch("x86_64") == Arch::kX86_64);
   CHECK(parse_arch("aarch64") == Arch::kAarch64);

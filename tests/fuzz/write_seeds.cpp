@@ -136,7 +136,7 @@ std::vector<std::string> trust_documents() {
   const std::string advisory =
       R"(,"custom":{"advisory":{"schema":"kiln.advisory/1","id":"KA-1","text":"x","link":"https://x",)"
       R"("action":"warn","published":"2026-11-26T00:00:00Z","package":"a-*","versions":{"from":1},)"
-      R"("variants":["cpu-x86-64"],"gpus":["9.0"],"drivers":{"to":"12.4"}}}})";
+      R"("variants":["cpu-x86-64"],"gpus":["9.0"],"drivers":{"to":"570.124.06"}}}})";
   return {std::string(1, '\0') + root,
           "\x01" + role("timestamp",
                         R"("meta":{"snapshot.json":{"version":2,"length":9,)" + hashes + "}}"),

@@ -14,6 +14,7 @@
 
 #include "documents/target.hpp"
 #include "output_of.hpp"
+#include "probe/hardware.hpp"
 #include "probe/processor.hpp"
 #include "probe_paths.hpp"
 #include "published.hpp"
@@ -406,13 +407,37 @@ TEST_CASE("probe: overrides replace facts and are named") {
   CHECK(host.overridden == std::vector<std::string>{"KILN_OVERRIDE_CUDA", "KILN_OVERRIDE_SM"});
 }
 
+TEST_CASE("probe: a driver that is overridden has the version that is given, or none") {
+  const Environment sm("KILN_OVERRIDE_SM", "9.0");
+  {
+    const Environment driver("KILN_OVERRIDE_DRIVER", "570.124.06");
+    const Host host = probe_host();
+    CHECK(host.driver_version == "570.124.06");
+    CHECK(host.overridden == std::vector<std::string>{"KILN_OVERRIDE_DRIVER", "KILN_OVERRIDE_SM"});
+    CHECK(probe_host(false).driver_version.empty());
+  }
+  {
+    const Environment driver("KILN_OVERRIDE_DRIVER", "");
+    CHECK(probe_host().driver_version.empty());
+  }
+  const Environment cuda("KILN_OVERRIDE_CUDA", "12.2");  // another driver than this machine's
+  CHECK(probe_host().driver_version.empty());
+}
+
+TEST_CASE("probe: the driver's version is the kernel module's, where it is one") {
+  const std::string release = driver_release();
+  CHECK(probe_host().driver_version == (is_driver_version(release) ? release : ""));
+  CHECK(probe_host(false).driver_version.empty());
+}
+
 TEST_CASE("probe: an override that does not parse is a usage error that quotes it") {
   struct Case {
     const char* name;
     const char* value;
   };
-  for (const Case& each : {Case{"KILN_OVERRIDE_CUDA", "12"}, Case{"KILN_OVERRIDE_SM", "9.0,,8.0"},
-                           Case{"KILN_OVERRIDE_SM", "sm_90"}}) {
+  for (const Case& each :
+       {Case{"KILN_OVERRIDE_CUDA", "12"}, Case{"KILN_OVERRIDE_SM", "9.0,,8.0"},
+        Case{"KILN_OVERRIDE_SM", "sm_90"}, Case{"KILN_OVERRIDE_DRIVER", "12.4"}}) {
     CAPTURE(each.name);
     const Environment variable(each.name, each.value);
     const Error error = error_of([] { probe_host(); });

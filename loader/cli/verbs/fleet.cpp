@@ -95,7 +95,9 @@ Share share_of(const Locked& locked, const Host& host, Device device, std::strin
     share.variant = package.variant;
     share.bytes = package.manifest.layer.size;
     share.compiles = choice.resolution.decisions[*choice.resolution.chosen].jit;
-    for (const Advisory& each : choice.warnings()) share.warnings.push_back(text_of(each));
+    for (const Advisory& each : choice.warnings()) {
+      share.warnings.push_back(text_for(each, choice.resolution.host));
+    }
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kCancelled) throw;
     share.problem = error;

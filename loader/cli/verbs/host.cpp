@@ -15,6 +15,12 @@
 namespace kiln::cli {
 namespace {
 
+std::string describe_driver(const Host& host) {
+  const std::string cuda = "CUDA " + to_string(*host.driver);
+  return host.driver_version.empty() ? cuda + "; its own version cannot be told"
+                                     : host.driver_version + " with " + cuda;
+}
+
 void print_line(const char* name, const std::string& text) {
   print("%-10s%s\n", name, text.c_str());
 }
@@ -41,7 +47,7 @@ void print_host(const Host& host) {
   print_line("arch", std::string(to_string(host.arch)));
   print_line("cpu", to_string(host.cpu));
   print_line("glibc", host.glibc ? to_string(*host.glibc) : "none");
-  print_line("driver", host.driver                   ? "CUDA " + to_string(*host.driver)
+  print_line("driver", host.driver                   ? describe_driver(host)
                        : host.driver_problem.empty() ? "none"
                                                      : "not known");
   for (const Gpu& gpu : host.gpus) {

@@ -48,6 +48,8 @@ struct Host {
   CpuLevel cpu;
   std::optional<Version> glibc;   ///< none on a machine without glibc (musl)
   std::optional<Version> driver;  ///< the newest CUDA version it supports; none without a driver
+  /// The driver's own version, "570.124.06": that of NVIDIA's kernel module. Empty: not known.
+  std::string driver_version = {};
   /// A driver is there, but not which GPUs it has: why it does not say so, and what to do.
   std::string driver_problem = {};
   std::vector<Gpu> gpus;

@@ -32,7 +32,7 @@ std::vector<Advisory> warnings_of(const std::vector<Advisory>& advisories, const
   std::vector<Advisory> warnings;
   std::ranges::copy_if(advisories, std::back_inserter(warnings), [&](const Advisory& each) {
     return names_variant(each, variant.id, variant.manifest.digest) &&
-           speaks_of_machine(each, gpus, resolution.host.driver);
+           speaks_of_machine(each, gpus, resolution.host);
   });
   return warnings;
 }

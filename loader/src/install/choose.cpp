@@ -148,7 +148,7 @@ Choice Install::judge(VersionIndex version, const Selection& selection) {
   for (const Advisory& each : choice.warnings()) {
     request_.on_event({Event::Stage::kWarning,
                        label(index.name, index.version) + " " + choice.variant().id, 0, 0,
-                       text_of(each)});
+                       text_for(each, choice.resolution.host)});
   }
   return choice;
 }

@@ -35,7 +35,9 @@ Json to_json(const Choice& choice) {
   document["registry"] = choice.registry;
   document["index"] = choice.version.descriptor.digest.str();
   document["advisories"] = Json::array();
-  for (const Advisory& each : choice.warnings()) document["advisories"].push_back(text_of(each));
+  for (const Advisory& each : choice.warnings()) {
+    document["advisories"].push_back(text_for(each, choice.resolution.host));
+  }
   document["refused"] = Json::array();
   for (const Resolution& refused : choice.refused) {
     document["refused"].push_back(to_json(refused));

@@ -17,6 +17,7 @@
 #include "documents/target.hpp"
 #include "kiln/error.hpp"
 #include "probe/driver.hpp"
+#include "probe/hardware.hpp"
 #include "probe/processor.hpp"
 #include "settings/environment.hpp"
 
@@ -35,6 +36,7 @@ std::optional<Version> probe_glibc() {
 }
 
 constexpr const char* kOverrideCuda = "KILN_OVERRIDE_CUDA";
+constexpr const char* kOverrideDriver = "KILN_OVERRIDE_DRIVER";
 constexpr const char* kOverrideSm = "KILN_OVERRIDE_SM";
 
 std::optional<std::string> override_of(const char* name, Host& host) {
@@ -65,8 +67,22 @@ std::vector<Gpu> parse_gpus(const std::string& value) {
   return gpus;
 }
 
+/// Read with the driver's other facts, whatever asks for it: a file of sysfs takes microseconds,
+/// and NVML 20 ms. A driver that is overridden is not this machine's.
+std::string probe_driver_version(const std::optional<std::string>& overridden, bool is_other) {
+  std::string version = overridden ? *overridden : is_other ? "" : driver_release();
+  if (version.empty() || is_driver_version(version)) return version;
+  if (!overridden) return {};
+  throw Error(ErrorCode::kUsage,
+              std::string("probe: ") + kOverrideDriver + " is " + quote(version) +
+                  ", expected a driver's version such as 570.124.06, not CUDA's, or nothing. "
+                  "Correct or unset it");
+}
+
 void probe_driver(Host& host) {
   const std::optional<std::string> driver = override_of(kOverrideCuda, host);
+  host.driver_version =
+      probe_driver_version(override_of(kOverrideDriver, host), driver.has_value());
   const std::optional<std::string> gpus = override_of(kOverrideSm, host);
   if (!driver || !gpus) {
     std::optional<DriverFacts> facts = ask_running_libcuda();

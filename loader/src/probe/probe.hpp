@@ -13,6 +13,7 @@
 // GPUs and driver can be overridden, to try how a process would choose on a machine with others; a
 // whole machine is described by a file of facts (documents/host.hpp):
 //   KILN_OVERRIDE_CUDA   12.2 (what the driver supports), or empty for no driver
+//   KILN_OVERRIDE_DRIVER 570.124.06 (its own version), or empty for one that is not known
 //   KILN_OVERRIDE_SM     9.0,8.0 (a GPU each, in order), or empty for no GPU
 #pragma once
 

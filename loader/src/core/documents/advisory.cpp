@@ -2,6 +2,7 @@
 #include "documents/advisory.hpp"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/join.hpp"
 #include "base/utc.hpp"
@@ -40,22 +41,31 @@ std::vector<JsonView> bounded(const JsonView& list, std::size_t most) {
   return items;
 }
 
-template <class Value, class Parse>
+template <class Value, class Parse, class Before>
 void parse_range(const JsonView& advisory, std::string_view key, Value& from, Value& to,
-                 Parse parse) {
+                 Parse parse, Before before) {
   if (!advisory.has(key)) return;
   const JsonView range = advisory.at(key);
   range.expect_members({"from", "to"});
   if (range.has("from")) from = parse(range.at("from"));
   if (range.has("to")) to = parse(range.at("to"));
   if (!range.has("from") && !range.has("to")) range.fail("has neither \"from\" nor \"to\"");
-  if (range.has("from") && range.has("to") && to < from) range.fail("ends before it begins");
+  if (range.has("from") && range.has("to") && before(to, from)) range.fail("ends before it begins");
 }
 
 template <class Value, class Text>
 std::string range_text(bool has_from, const Value& from, bool has_to, const Value& to, Text text) {
   if (has_from && has_to) return from == to ? text(from) : text(from) + " to " + text(to);
   return has_from ? "from " + text(from) : "up to " + text(to);
+}
+
+bool asks_driver(const Advisory& advisory) {
+  return !advisory.from_driver.empty() || !advisory.to_driver.empty();
+}
+
+std::string drivers_text(const Advisory& advisory) {
+  return "drivers " + range_text(!advisory.from_driver.empty(), advisory.from_driver,
+                                 !advisory.to_driver.empty(), advisory.to_driver, std::identity());
 }
 
 }  // namespace
@@ -94,8 +104,9 @@ Advisory parse_advisory(const JsonView& view, std::string_view id) {
     advisory.package = parse_word(view.at("package"), is_package_pattern,
                                   "a package's name, or the beginning of one with a '*'");
   }
-  parse_range(view, "versions", advisory.from_version, advisory.to_version,
-              [](const JsonView& each) { return each.version_number(); });
+  parse_range(
+      view, "versions", advisory.from_version, advisory.to_version,
+      [](const JsonView& each) { return each.version_number(); }, std::less());
   if (view.has("variants")) {
     for (const JsonView& each : bounded(view.at("variants"), kMaxAdvisedVariants)) {
       advisory.variants.push_back(
@@ -107,8 +118,10 @@ Advisory parse_advisory(const JsonView& view, std::string_view id) {
       advisory.gpus.push_back(parse_version_fact(each));
     }
   }
-  parse_range(view, "drivers", advisory.from_driver, advisory.to_driver,
-              [](const JsonView& each) { return std::optional(parse_version_fact(each)); });
+  parse_range(view, "drivers", advisory.from_driver, advisory.to_driver, parse_driver_fact,
+              [](const std::string& left, const std::string& right) {
+                return compare_drivers(left, right) < 0;
+              });
   if (view.has("lifted")) advisory.lifted = parse_moment(view.at("lifted"));
   return advisory;
 }
@@ -126,8 +139,8 @@ Json to_json(const Advisory& advisory) {
   if (advisory.to_version != 0) document["versions"]["to"] = number(advisory.to_version);
   if (!advisory.variants.empty()) document["variants"] = advisory.variants;
   for (const Version& each : advisory.gpus) document["gpus"].push_back(to_string(each));
-  if (advisory.from_driver) document["drivers"]["from"] = to_string(*advisory.from_driver);
-  if (advisory.to_driver) document["drivers"]["to"] = to_string(*advisory.to_driver);
+  if (!advisory.from_driver.empty()) document["drivers"]["from"] = advisory.from_driver;
+  if (!advisory.to_driver.empty()) document["drivers"]["to"] = advisory.to_driver;
   if (advisory.lifted) document["lifted"] = to_text(*advisory.lifted);
   return document;
 }
@@ -151,15 +164,12 @@ bool names_variant(const Advisory& advisory, const std::string& id, const Digest
 }
 
 bool speaks_of_machine(const Advisory& advisory, const std::vector<const Gpu*>& gpus,
-                       const std::optional<Version>& driver) {
-  const bool asks_driver = advisory.from_driver || advisory.to_driver;
-  if (advisory.gpus.empty() && !asks_driver) return true;
+                       const Host& host) {
+  if (advisory.gpus.empty() && !asks_driver(advisory)) return true;
   if (gpus.empty()) return false;
-  if (asks_driver) {
-    if (!driver) return false;
-    if (advisory.from_driver && *driver < *advisory.from_driver) return false;
-    if (advisory.to_driver && *driver > *advisory.to_driver) return false;
-  }
+  // What has no numbers, as an open end or a driver that is not known, comes before nothing.
+  if (compare_drivers(host.driver_version, advisory.from_driver) < 0) return false;
+  if (compare_drivers(host.driver_version, advisory.to_driver) > 0) return false;
   return advisory.gpus.empty() || std::ranges::any_of(gpus, [&](const Gpu* gpu) {
            return std::ranges::find(advisory.gpus, gpu->capability) != advisory.gpus.end();
          });
@@ -168,6 +178,15 @@ bool speaks_of_machine(const Advisory& advisory, const std::vector<const Gpu*>& 
 std::string text_of(const Advisory& advisory) {
   return "advisory " + advisory.id + ": " + advisory.text +
          (advisory.link.empty() ? "" : " (" + advisory.link + ")");
+}
+
+std::string text_for(const Advisory& advisory, const Host& host) {
+  if (!asks_driver(advisory) || !host.driver_version.empty()) return text_of(advisory);
+  return text_of(advisory) + "; it is about " + drivers_text(advisory) +
+         ", and which one this machine has cannot be told: " +
+         (host.origin.empty() ? "KILN_OVERRIDE_DRIVER"
+                              : "\"driver_version\" in " + printable(host.origin)) +
+         " says it";
 }
 
 std::string scope_of(const Advisory& advisory) {
@@ -185,13 +204,7 @@ std::string scope_of(const Advisory& advisory) {
   }
   const auto version = [](const auto& each) { return to_string(each); };
   if (!advisory.gpus.empty()) parts.push_back("on GPUs " + join(advisory.gpus, " ", version));
-  if (advisory.from_driver || advisory.to_driver) {
-    const Version none;
-    parts.push_back("on drivers " + range_text(advisory.from_driver.has_value(),
-                                               advisory.from_driver.value_or(none),
-                                               advisory.to_driver.has_value(),
-                                               advisory.to_driver.value_or(none), version));
-  }
+  if (asks_driver(advisory)) parts.push_back("on " + drivers_text(advisory));
   return join(parts);
 }
 

@@ -9,8 +9,11 @@
 //     "schema": "kiln.advisory/1", "id": "KA-7", "action": "refuse", "published": "2026-11-26T…Z",
 //     "text": "wrong sums for odd D", "link": "https://…",
 //     "package": "geglu-*", "versions": {"from": 1, "to": 3}, "variants": ["sha256:…",
-//     "cpu-x86-64"], "gpus": ["9.0"], "drivers": {"from": "12.0", "to": "12.4"}, "lifted":
-//     "2026-12-01T…Z"}}}
+//     "cpu-x86-64"], "gpus": ["9.0"], "drivers": {"from": "570.86.15", "to": "570.124"},
+//     "lifted": "2026-12-01T…Z"}}}
+//
+// `drivers` holds where a machine cannot tell its driver's version: to pass over the advisory could
+// let a binary run that its publisher refuses. text_for says so.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +50,8 @@ struct Advisory {
   std::vector<std::string> variants;  ///< ids, or digests of manifests; empty: all
   /// Of the machine, for GPU variants alone.
   std::vector<Version> gpus;  ///< compute capabilities; empty: all
-  std::optional<Version> from_driver, to_driver;
+  /// The driver's own versions, "570.124"; an end is all that begins with it. Empty: open.
+  std::string from_driver, to_driver;
 
   std::optional<std::int64_t> lifted;  ///< since when it speaks of nothing
   bool is_unread = false;              ///< of a newer Kiln: what it speaks of is not known
@@ -67,13 +71,15 @@ bool speaks_of(const Advisory& advisory, std::string_view package, int version);
 /// Whether it is in force and names this variant, on some machine.
 bool names_variant(const Advisory& advisory, const std::string& id, const Digest& manifest);
 /// Whether its machines are among these. `gpus`: those that the variant is to run on, none for the
-/// CPU.
+/// CPU. A driver's version that `host` does not know is within any range.
 bool speaks_of_machine(const Advisory& advisory, const std::vector<const Gpu*>& gpus,
-                       const std::optional<Version>& driver);
+                       const Host& host);
 
 /// "advisory KA-7: wrong sums for odd D (https://…)".
 std::string text_of(const Advisory& advisory);
-/// "geglu-*, versions 1 to 3, 2 variants, on GPUs 9.0, on drivers 12.0 to 12.4".
+/// The same of one that speaks of this machine, and whether it does only because nobody can tell.
+std::string text_for(const Advisory& advisory, const Host& host);
+/// "geglu-*, versions 1 to 3, 2 variants, on GPUs 9.0, on drivers 570.86.15 to 570.124".
 std::string scope_of(const Advisory& advisory);
 
 }  // namespace kiln

@@ -35,6 +35,11 @@ Version parse_version_fact(const JsonView& view) {
   return parse_fact(view, parse_version, "a version of two numbers, \"12.9\"");
 }
 
+std::string parse_driver_fact(const JsonView& view) {
+  return parse_word(view, is_driver_version,
+                    "a driver's version, \"570.124.06\" or \"580.65\", not CUDA's");
+}
+
 CpuLevel parse_cpu_fact(const JsonView& view) {
   return parse_fact(view, parse_cpu_level, cpu_level_names());
 }

@@ -35,6 +35,7 @@ std::string parse_word(const JsonView& view, bool (*fits)(std::string_view),
                        std::string_view expected);
 
 Version parse_version_fact(const JsonView& view);
+std::string parse_driver_fact(const JsonView& view);
 CpuLevel parse_cpu_fact(const JsonView& view);
 std::string parse_package_name(const JsonView& view);
 

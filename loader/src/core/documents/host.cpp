@@ -74,14 +74,16 @@ Json to_json(const Host& host) {
   Json libraries = Json::object();
   for (const std::string& soname : host.absent) libraries[soname] = false;
   for (const std::string& soname : host.libraries) libraries[soname] = true;
-  Json document = {{"schema", kHostSchema},
-                   {"arch", std::string(to_string(host.arch))},
-                   {"cpu", to_string(host.cpu)},
-                   {"glibc", version_or_null(host.glibc)},
-                   {"driver", version_or_null(host.driver)},
-                   {"gpus", std::move(gpus)},
-                   {"libraries", std::move(libraries)},
-                   {"overridden", host.overridden}};
+  Json document = {
+      {"schema", kHostSchema},
+      {"arch", std::string(to_string(host.arch))},
+      {"cpu", to_string(host.cpu)},
+      {"glibc", version_or_null(host.glibc)},
+      {"driver", version_or_null(host.driver)},
+      {"driver_version", host.driver_version.empty() ? Json(nullptr) : Json(host.driver_version)},
+      {"gpus", std::move(gpus)},
+      {"libraries", std::move(libraries)},
+      {"overridden", host.overridden}};
   if (!host.driver_problem.empty()) document["driver_problem"] = host.driver_problem;
   return document;
 }
@@ -104,6 +106,10 @@ Host parse_host(std::string_view document, std::string_view origin) {
   if (host.cpu.arch != host.arch) {
     view.at("cpu").fail("is " + to_string(host.cpu) + ", which is not a level of " +
                         std::string(to_string(host.arch)));
+  }
+  // A Kiln that did not ask for it, or could not tell, wrote the file.
+  if (view.has("driver_version") && !view.at("driver_version").json().is_null()) {
+    host.driver_version = parse_driver_fact(view.at("driver_version"));
   }
   if (view.has("driver_problem")) host.driver_problem = parse_text(view.at("driver_problem"));
   parse_libraries(view.at("libraries"), host);

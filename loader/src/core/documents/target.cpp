@@ -17,6 +17,24 @@ std::optional<int> parse_number(std::string_view text) {
   return static_cast<int>(*value);
 }
 
+constexpr std::size_t kMostDriverParts = 3;
+
+/// The numbers of "570.124.06", in which NVIDIA pads the last one. Empty for any other text.
+std::vector<int> parse_driver(std::string_view text) {
+  std::vector<int> numbers;
+  while (true) {
+    const std::string_view part = text.substr(0, text.find('.'));
+    const std::optional<int> number =
+        parse_number(part.size() == 2 && part.starts_with('0') ? part.substr(1) : part);
+    if (!number || numbers.size() == kMostDriverParts) return {};
+    numbers.push_back(*number);
+    if (part.size() == text.size()) break;
+    text.remove_prefix(part.size() + 1);
+  }
+  constexpr int kLowest = 100;  // of all that run CUDA 11 and later; CUDA's versions are below
+  return numbers.size() < 2 || numbers[0] < kLowest ? std::vector<int>() : numbers;
+}
+
 /// The GPUs of SoCs. NVIDIA promises binary compatibility between minor revisions for discrete GPUs
 /// only, and none between those and an SoC (CUDA C++ Programming Guide, "Binary Compatibility").
 constexpr std::array kTegra = {Version{5, 3}, Version{6, 2},  Version{7, 2},
@@ -72,6 +90,19 @@ std::optional<Version> parse_version(std::string_view text) {
 
 std::string to_string(Version version) {
   return std::to_string(version.major) + "." + std::to_string(version.minor);
+}
+
+bool is_driver_version(std::string_view text) {
+  return !parse_driver(text).empty();
+}
+
+int compare_drivers(std::string_view left, std::string_view right) {
+  const std::vector<int> ours = parse_driver(left);
+  const std::vector<int> theirs = parse_driver(right);
+  for (std::size_t i = 0; i < std::min(ours.size(), theirs.size()); ++i) {
+    if (ours[i] != theirs[i]) return ours[i] < theirs[i] ? -1 : 1;
+  }
+  return 0;
 }
 
 std::optional<Arch> parse_arch(std::string_view text) {

@@ -16,6 +16,14 @@
 namespace kiln {
 
 std::optional<Version> parse_version(std::string_view text);
+
+/// "570.124.06" or "580.65": two or three numbers, the first of at least three digits, so that
+/// CUDA's "12.4" is none.
+bool is_driver_version(std::string_view text);
+/// -1, 0 or 1: whether one driver's version comes before, as far as both have numbers. "570.124"
+/// is every 570.124.x.
+int compare_drivers(std::string_view left, std::string_view right);
+
 std::optional<Arch> parse_arch(std::string_view text);  ///< uname's words: "x86_64", "aarch64"
 std::optional<CpuLevel> parse_cpu_level(std::string_view text);
 std::string cpu_level_names();  ///< what parse_cpu_level reads, for messages

@@ -35,7 +35,8 @@ std::string describe_host(const Resolution& resolution) {
   text += host.glibc ? ", glibc " + to_string(*host.glibc) : ", no glibc";
   if (host.gpus_asked) {
     const bool told = host.driver_problem.empty();
-    text += host.driver ? ", driver CUDA " + to_string(*host.driver)
+    const std::string version = host.driver_version.empty() ? "" : host.driver_version + " with ";
+    text += host.driver ? ", driver " + version + "CUDA " + to_string(*host.driver)
             : told      ? ", no NVIDIA driver"
                         : ", an NVIDIA driver";
     text += ", ";

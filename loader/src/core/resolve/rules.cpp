@@ -208,8 +208,7 @@ const Advisory* find_advisory(const Variant& variant, const Question& question) 
   const std::vector<const Gpu*> none;
   const auto found = std::ranges::find_if(all, [&](const Advisory& each) {
     return names_variant(each, variant.id, variant.manifest.digest) &&
-           speaks_of_machine(each, variant.needs.is_cpu() ? none : question.gpus,
-                             question.host->driver);
+           speaks_of_machine(each, variant.needs.is_cpu() ? none : question.gpus, *question.host);
   });
   return found == all.end() ? nullptr : &*found;
 }
@@ -232,7 +231,8 @@ const Policy kPolicies[] = {
        return find_advisory(variant, question) != nullptr;
      },
      [](const Variant& variant, const Fit&, const Question& question) {
-       return "fits, but its publisher warns of it: " + text_of(*find_advisory(variant, question));
+       return "fits, but its publisher warns of it: " +
+              text_for(*find_advisory(variant, question), *question.host);
      },
      "take a version that it does not speak of; if you know better, accept it "
      "(\"accept_advisories\" in the settings)"},

@@ -6,7 +6,7 @@
 
 A slice is a model of its published widths with two of its layers, a small vocabulary and random weights; kiln.torch.replace()
 makes the second of two equal ones. Nothing else differs, so a figure holds attention, norms and all that the host does,
-too. Time is of the wall clock between two synchronisations. The contenders take turns; the median of the rounds counts.
+too; so `operators` says whether calls take the C++ of libkiln_torch.so or Python. Time is of the wall clock between two synchronisations. The contenders take turns; the median of the rounds counts.
 `rounds` has each round's times, `ratios` the least and the greatest of without over with in one round.
 
   prefill      2,048 tokens, eager                decode                one token, eager
@@ -27,6 +27,7 @@ import time
 import torch
 import transformers
 
+import kiln.operators
 import kiln.torch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -174,7 +175,8 @@ def main():
     arguments = parser.parse_args()
     gpu = torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu"
     result = {"schema": "kiln.models/1", "gpu": gpu, "torch": torch.__version__, "transformers": transformers.__version__,
-              "date": datetime.date.today().isoformat(), "commit": arguments.commit, "tokens": TOKENS, "results": []}
+              "date": datetime.date.today().isoformat(), "commit": arguments.commit, "tokens": TOKENS,
+              "operators": kiln.operators.ROAD, "results": []}
     for name in arguments.slices.split(","):
         models, swapped = pair_of(name)
         for mode in arguments.modes.split(","):

@@ -6,8 +6,9 @@
 
 A slice is a model of its published widths with two of its layers, a small vocabulary and random weights; kiln.torch.replace()
 makes the second of two equal ones. Nothing else differs, so a figure holds attention, norms and all that the host does,
-too; so `operators` says whether calls take the C++ of libkiln_torch.so or Python. Time is of the wall clock between two synchronisations. The contenders take turns; the median of the rounds counts.
-`rounds` has each round's times, `ratios` the least and the greatest of without over with in one round.
+too; so `operators` says whether calls take the C++ of libkiln_torch.so or Python. Time is of the wall clock between two
+synchronisations. The contenders take turns; the median of the rounds counts. `rounds` has each round's times, `ratios` the
+least and the greatest of without over with in one round.
 
   prefill      2,048 tokens, eager                decode                one token, eager
   compiled     the same by torch.compile          decode_compiled       by torch.compile

@@ -256,9 +256,10 @@ def drawn_table_of(drawn, earlier):
 
 
 def short_tables(results):
-    """Of each GPU the table with the most rivals, and of them the one with the most shapes, sustained."""
+    """Of each GPU the table of several shapes with the most rivals, and of them the one with the most shapes, sustained."""
     def rank(result):
-        return len(rivals_of(result["shapes"])), len(result["shapes"]), "burst" not in result["regime"]
+        shapes = result["shapes"]
+        return len(shapes) > 1, len(rivals_of(shapes)), len(shapes), "burst" not in result["regime"]
 
     for gpu in dict.fromkeys(result["gpu"] for result in sorted(results, key=by_gpu)):
         result = max((result for result in results if result["gpu"] == gpu), key=rank)

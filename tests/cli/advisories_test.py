@@ -101,17 +101,19 @@ class Advisories(World):
         documents.check(document)
         self.assertEqual(document["host"]["driver_version"], "570.124.06")
         said = self.kiln("resolve", "fleet-op@1", "--host", hosts["old"], "--explain")
-        self.assertIn(f"KA-7: wrong sums for odd D; it is about drivers 570.86 to 570.124, and which one this machine has "
-                      f"cannot be told: \"driver_version\" in {hosts['old']} says it", said)
-        self.assertNotIn("cannot be told", self.kiln("resolve", "fleet-op@1", "--host", hosts["last"], "--explain"))
+        self.assertIn(f"KA-7: wrong sums for odd D; it is about drivers 570.86 to 570.124, and this machine's "
+                      f"driver version is not known: give it as \"driver_version\" in {hosts['old']}", said)
+        self.assertNotIn("not known", self.kiln("resolve", "fleet-op@1", "--host", hosts["last"], "--explain"))
         for driver, here, says in (("570.124.06", True, "wrong sums"), ("580.65", False, "not on this machine"),
-                                   ("", True, "cannot be told"), (None, True, "cannot be told")):
+                                   ("", True, "not known"), (None, True, "not known")):
             host = self.host("audited", driver)
             [hit] = self.audit("--host", host, code=TRUST)["advisories"]
             self.assertEqual((hit["here"], hit["scope"]), (here, f"every package, {H100}, on drivers 570.86 to 570.124"))
+            doubts = says == "not known"
+            self.assertEqual((hit["doubt"] or "").endswith(f"give it as \"driver_version\" in {host}"), doubts)
             said = self.run_command(KILN, "audit", "--host", host, code=TRUST).stdout
             self.assertIn(says, said)
-            self.assertEqual("cannot be told" in said, says == "cannot be told", said)
+            self.assertEqual("not known" in said, doubts, said)
         self.kiln("install", "fleet-op@1", "--device", "cpu", says=CPU)
 
     def test_a_machine_says_its_drivers_version_or_that_it_cannot(self):
@@ -132,8 +134,8 @@ class Advisories(World):
             document = self.document("host")
             documents.check(document)
             self.assertIsNone(document["driver_version"])
-            self.assertIn("KA-7: wrong sums for odd D; it is about drivers up to 570.124, and which one this machine has "
-                          "cannot be told: KILN_OVERRIDE_DRIVER says it", warned())
+            self.assertIn("KA-7: wrong sums for odd D; it is about drivers up to 570.124, and this machine's "
+                          "driver version is not known: set KILN_OVERRIDE_DRIVER to it", warned())
             said = self.document("resolve", "fleet-op@1", "--no-jit")["advisories"]
             self.assertIn("KILN_OVERRIDE_DRIVER", said[0])
         self.kiln("host", says="CUDA 12.9; its own version cannot be told")

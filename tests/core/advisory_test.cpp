@@ -129,12 +129,12 @@ TEST_CASE("advisory: what cannot be judged is said") {
   CHECK(text_for(advisory, host) == "advisory KA-9: slow");
   advisory.from_driver = "570.86";
   CHECK(text_for(advisory, host) ==
-        "advisory KA-9: slow; it is about drivers from 570.86, and which one this machine has "
-        "cannot be told: KILN_OVERRIDE_DRIVER says it");
+        "advisory KA-9: slow; it is about drivers from 570.86, and this machine's "
+        "driver version is not known: set KILN_OVERRIDE_DRIVER to it");
   host.origin = "hosts/old.json";
   CHECK(text_for(advisory, host) ==
-        "advisory KA-9: slow; it is about drivers from 570.86, and which one this machine has "
-        "cannot be told: \"driver_version\" in hosts/old.json says it");
+        "advisory KA-9: slow; it is about drivers from 570.86, and this machine's "
+        "driver version is not known: give it as \"driver_version\" in hosts/old.json");
   host.driver_version = "570.124.06";
   CHECK(text_for(advisory, host) == "advisory KA-9: slow");
 }
@@ -193,7 +193,7 @@ TEST_CASE("advisory: resolve passes over what one refuses, as over a denied vari
   host.driver_version.clear();
   const Resolution unknown = resolve(host, index, selection);
   CHECK(unknown.chosen == after.chosen);
-  CHECK(unknown.decisions.at(*before.chosen).detail.ends_with("KILN_OVERRIDE_DRIVER says it"));
+  CHECK(unknown.decisions.at(*before.chosen).detail.ends_with("set KILN_OVERRIDE_DRIVER to it"));
 }
 
 }  // namespace

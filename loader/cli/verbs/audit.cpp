@@ -186,8 +186,12 @@ void note_hit(const Advisory& advisory, const Named& kernel, const std::string& 
         join(hit["variants"].get<std::vector<std::string>>()).c_str(),
         here ? "" : " (not on this machine)",
         (here ? text_for(advisory, host) : text_of(advisory)).c_str());
-  hit.update(
-      {{"name", kernel.first}, {"version", kernel.second}, {"registry", registry}, {"here", here}});
+  const std::string doubt = here ? doubt_of(advisory, host) : "";
+  hit.update({{"name", kernel.first},
+              {"version", kernel.second},
+              {"registry", registry},
+              {"here", here},
+              {"doubt", doubt.empty() ? Json() : Json(doubt)}});
   audit.hits.push_back(std::move(hit));
 }
 

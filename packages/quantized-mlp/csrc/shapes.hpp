@@ -159,7 +159,7 @@ inline gated_mlp::Gating gating_of(const kiln::package::ForwardArguments& call) 
   return of(Gate::kSilu);
 }
 
-constexpr float kMostFloat32 = 0x1.fffffep127f;
+constexpr double kMostFloat32 = 0x1.fffffep127;
 
 inline int32_t check_mlp(const kiln::package::ForwardArguments& call, Mlp* mlp, kiln_error* error) {
   const char* const op = "forward";
@@ -167,12 +167,14 @@ inline int32_t check_mlp(const kiln::package::ForwardArguments& call, Mlp* mlp, 
     return sdk::fail(error, KILN_INVALID_ARGUMENT, "%s: limit is %g; expected a number above 0", op,
                      call.limit);
   }
-  const auto eps = static_cast<float>(call.eps);
-  const auto offset = static_cast<float>(call.offset);
-  if (!(eps >= 0 && eps < kMostFloat32) || !(offset > -kMostFloat32 && offset < kMostFloat32)) {
+  if (!(call.eps >= 0 && call.eps <= kMostFloat32)) {
     return sdk::fail(error, KILN_INVALID_ARGUMENT,
-                     "%s: eps is %g and offset %g; expected a number of at least 0, and any", op,
-                     call.eps, call.offset);
+                     "%s: eps is %g; expected a number of at least 0 that a float32 holds", op,
+                     call.eps);
+  }
+  if (!(call.offset >= -kMostFloat32 && call.offset <= kMostFloat32)) {
+    return sdk::fail(error, KILN_INVALID_ARGUMENT,
+                     "%s: offset is %g; expected a number that a float32 holds", op, call.offset);
   }
   mlp->gating = gating_of(call);
   mlp->hidden = call.gate.shape[0] * kTileRows;

@@ -134,7 +134,8 @@ class QuantizedMlp(layer.Layer):
     zeros: whether codes have zeros of their own, or the middle one; those of float8 have none.
     input_dtype: "x", or "float8_e4m3fn" of a float8 layer, which rounds x and what down multiplies to it, each 128 columns
     of a row by a power of two.
-    offset: 1 for Gemma, whose norm's weight is stored without its one.
+    offset: 1 for Gemma, whose norm's weight is stored without its one. PyTorch's gradients, and y where Kiln is disabled, are
+    of the norm in float32; Kiln's kernels round it to the dtype of x, as they do h.
     activation: "silu", "gelu", "gelu_tanh", "relu", "sigmoid" or "silu_clamped", whose limit is `limit`. `options` are
     those of kiln.get_kernel.
     """
@@ -142,7 +143,8 @@ class QuantizedMlp(layer.Layer):
     def __init__(self, in_features: int, hidden_features: int, *, bits: Optional[int] = None, group: int = 128,
                  zeros: bool = False, float8: bool = False, activation: str = "silu", limit: float = 7.0,
                  bias: bool = False, overflow: str = "infinity", batch_invariant: bool = False, input_dtype: str = "x",
-                 norm: bool = False, eps: float = 1e-6, offset: float = 0.0, version: int = VERSION, device: Any = None, dtype: Optional[torch.dtype] = None, **options: Any) -> None:
+                 norm: bool = False, eps: float = 1e-6, offset: float = 0.0, version: int = VERSION, device: Any = None,
+                 dtype: Optional[torch.dtype] = None, **options: Any) -> None:
         attributes = {"activation": activation, "limit": limit, "overflow": overflow,
                       "batch_invariant": layer.yes_or_no(batch_invariant, "batch_invariant"),
                       "input_dtype": input_dtype, **({"eps": eps, "offset": offset} if norm else {})}

@@ -309,21 +309,17 @@ class Subject {
   }
 
   /// A row that the norm is in front of, by its place, and by how much each of its numbers is off
-  /// at most: rounded once, with an offset twice; of float16 with weights as parts of a power of
-  /// two that is less than twice the largest of them.
+  /// at most: rounded once, unless activations are rounded to FP8, which has its own bound.
   Values normed(std::span<double> row, const Values& weight) const {
-    double squares = 0, unit = 1;
+    double squares = 0;
     for (const double value : row) squares += value * value;
     const double factor = 1 / std::sqrt(squares / static_cast<double>(row.size()) + c_.eps);
-    for (const double one : weight) unit = std::max(unit, 2 * std::abs(c_.offset + one));
-    const double rounding = rounding_of(c_.dtype) * (c_.offset == 0 ? 1 : 2.1);
+    const double rounding = c_.float8_input ? 2 * kSums : rounding_of(c_.dtype);
+    const double least = c_.float8_input ? 0 : least_step(c_.dtype);
     Values errors(row.size());
     for (std::size_t k = 0; k < row.size(); ++k) {
-      const double x = row[k] * factor;
-      row[k] = x * (c_.offset + weight[k]);
-      errors[k] = c_.float8_input ? 3 * kSums * std::abs(row[k])
-                                  : (rounding + kSums) * std::abs(row[k]) +
-                                        least_step(c_.dtype) * unit * (1 + factor + std::abs(x));
+      row[k] *= factor * (c_.offset + weight[k]);
+      errors[k] = (rounding + kSums) * std::abs(row[k]) + least;
     }
     return errors;
   }
@@ -929,7 +925,7 @@ void check_float8(Check& check, bool light) {
 }
 
 /// With a norm in front: rows of all sizes, of zeros, and one that is as large as its squares may
-/// be, where the norm is in the kernel that reads x, in shared memory or not, and where it is not.
+/// be, where the kernel that reads x norms it in shared memory, and where a kernel before it does.
 void check_norm_case(Check& check, Case c, unsigned seed,
                      std::initializer_list<std::int64_t> some) {
   c.norm = true;
@@ -1041,7 +1037,7 @@ void check_norm(Check& check, bool light) {
     check_norm_case(check, c, static_cast<unsigned>(number), {1, 2, 3, 8, 9, 16, 23, 33, 64, 70});
   }
   // One token in shared memory, three, and more than it has room for; more columns than are normed
-  // on their way.
+  // there. Either way a row has the same bits.
   for (const std::int64_t width : {3584, 4096, 8192, 8200, 4100}) {
     for (const Format& format : formats(128, true)) {
       Case c;
@@ -1053,6 +1049,12 @@ void check_norm(Check& check, bool light) {
       c.gate = c.up = c.down = format;
       c.down.group = 0;
       check_norm_case(check, c, 93, {1, 3, 4, 10, 20});
+      c.norm = true;
+      Subject subject(check, c, 96);
+      subject.pack_all();
+      const Values more = subject.run_rows(4, true).values();
+      check.compare("one row, normed, as of four", subject.run_rows(1, true),
+                    Values(more.begin(), more.begin() + static_cast<std::ptrdiff_t>(c.d)), 0);
     }
   }
   for (const Format& format : formats(128, true)) {
@@ -1077,10 +1079,17 @@ void check_norm(Check& check, bool light) {
   Subject subject(check, c, 95);
   subject.pack_all();
   const Array y(check.kernel().device(), c.dtype, {c.m, c.d});
-  for (const double eps : {-1e-6, kNaN, 1e300}) {
-    check.refused("expected a number of at least 0", [&] {
+  for (const double number : {-1e-6, kNaN, 1e300}) {
+    check.refused("expected a number of at least 0 that a float32 holds", [&] {
       ops::Forward bad = subject.call(subject.x().tensor(), {}, y.tensor());
-      bad.attributes.eps = eps;
+      bad.attributes.eps = number;
+      subject.run(bad);
+    });
+  }
+  for (const double number : {-1e300, kNaN, std::numeric_limits<double>::infinity()}) {
+    check.refused("offset is", [&] {
+      ops::Forward bad = subject.call(subject.x().tensor(), {}, y.tensor());
+      bad.attributes.offset = number;
       subject.run(bad);
     });
   }

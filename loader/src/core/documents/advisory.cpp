@@ -180,13 +180,17 @@ std::string text_of(const Advisory& advisory) {
          (advisory.link.empty() ? "" : " (" + advisory.link + ")");
 }
 
+std::string doubt_of(const Advisory& advisory, const Host& host) {
+  if (!asks_driver(advisory) || !host.driver_version.empty()) return {};
+  return "it is about " + drivers_text(advisory) +
+         ", and this machine's driver version is not known: " +
+         (host.origin.empty() ? "set KILN_OVERRIDE_DRIVER to it"
+                              : "give it as \"driver_version\" in " + printable(host.origin));
+}
+
 std::string text_for(const Advisory& advisory, const Host& host) {
-  if (!asks_driver(advisory) || !host.driver_version.empty()) return text_of(advisory);
-  return text_of(advisory) + "; it is about " + drivers_text(advisory) +
-         ", and which one this machine has cannot be told: " +
-         (host.origin.empty() ? "KILN_OVERRIDE_DRIVER"
-                              : "\"driver_version\" in " + printable(host.origin)) +
-         " says it";
+  const std::string doubt = doubt_of(advisory, host);
+  return text_of(advisory) + (doubt.empty() ? "" : "; " + doubt);
 }
 
 std::string scope_of(const Advisory& advisory) {

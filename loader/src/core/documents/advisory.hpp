@@ -77,7 +77,10 @@ bool speaks_of_machine(const Advisory& advisory, const std::vector<const Gpu*>& 
 
 /// "advisory KA-7: wrong sums for odd D (https://…)".
 std::string text_of(const Advisory& advisory);
-/// The same of one that speaks of this machine, and whether it does only because nobody can tell.
+/// Of one that speaks of this machine only because its driver's version is not known: that, and
+/// where to say it. Else empty.
+std::string doubt_of(const Advisory& advisory, const Host& host);
+/// Both, of one that speaks of this machine.
 std::string text_for(const Advisory& advisory, const Host& host);
 /// "geglu-*, versions 1 to 3, 2 variants, on GPUs 9.0, on drivers 570.86.15 to 570.124".
 std::string scope_of(const Advisory& advisory);

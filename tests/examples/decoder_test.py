@@ -75,6 +75,7 @@ QUANTIZED = {
     "FP8, blocks": ("llama", "BF16", (ALL, {"format": "float-quantized", "strategy": "block"})),
     "two schemes, and a plain MLP": ("llama", "BF16", (r"attn.*_proj\.weight", {"format": "float-quantized"}),
                                      (r"layers\.1.*_proj\.weight", INT4)),
+    "two schemes of one shape": ("llama", "BF16", (r"attn.*_proj\.weight", {**INT4, "symmetric": False}), (ALL, INT4)),
     "GPTQ": ("llama", "F16", (ALL, {"format": "gptq", "group": 128})),
     "GPTQ with zeros and lm_head": ("llama", "F16", (ALL + r"|lm_head", {"format": "gptq", "group": 32, "symmetric": False})),
     "GPTQ, second form, with zeros": ("llama", "BF16", (ALL, {"format": "gptq_v2", "group": 64, "symmetric": False})),
@@ -131,11 +132,18 @@ def check_refusals(decoder, work):
         kind, dtype, *rules = QUANTIZED[label]
         return quantized_model.model(*small_model.random_model(kind, **SHAPE), dtype, *rules)
 
-    def refused(label, change, *words):
+    def changed(label, change):
         config, tensors, _ = copy.deepcopy(made(label))
         change(config, tensors)
         small_model.save(work, config, tensors)
-        found = run(decoder, work, "--tokens", "1")
+        return run(decoder, work, "--tokens", "1")
+
+    def read(label, change):
+        found, usual = changed(label, change), changed(label, lambda config, tensors: None)
+        assert found.returncode == 0 and found.stdout == usual.stdout, (found, usual)
+
+    def refused(label, change, *words):
+        found = changed(label, change)
         assert found.returncode == 2 and all(word in found.stderr for word in words), (words, found)
 
     def says(**words):
@@ -166,6 +174,7 @@ def check_refusals(decoder, work):
             'quant_method is "bitsandbytes", expected compressed-tensors, gptq or awq')
     refused(packed, says(kv_cache_scheme={"num_bits": 8}), 'kv_cache_scheme is {"num_bits":8}, expected none')
     refused(packed, says(transform_config={"config_groups": {"u": {}}}), "transform_config is", "expected none")
+    refused(packed, says(sparsity_config={"format": "sparse-24-bitmask"}), "sparsity_config is", "expected none")
     refused(packed, says(config_groups={}), "config_groups is {}, expected one at least")
     refused(packed, weights_say(num_bits=3), "num_bits is 3, expected 4 or 8")
     refused(packed, weights_say(type="float"), 'type is "float", expected int')
@@ -173,7 +182,11 @@ def check_refusals(decoder, work):
     refused(packed, lambda config, tensors: first(config).update(format="marlin-24"), 'format is "marlin-24"', "pack-quantized")
     refused(packed, acting, "input_activations is", '"type":"int"', "expected none, or of FP8 weights FP8")
     refused(packed, weights_say(group_size=48), "q_proj has groups of 48 columns, expected 32, 64, 128 or all")
-    refused(packed, weights_say(actorder="group"), "q_proj.weight_g_idx is not there", "act-order")
+    for order in ("group", "dynamic", "x", True):
+        refused(packed, weights_say(actorder=order), "q_proj.weight_g_idx is not there", "act-order")
+    for order in (False, "weight", "static"):
+        read(packed, weights_say(actorder=order))
+    read(packed, says(sparsity_config={"format": "dense", "ignore": [], "targets": []}))
     refused(packed, weights_say(symmetric=False), "it has no model.layers.0.self_attn.q_proj.weight_zero_point")
     refused(packed, one_plain, "gate_proj is not quantized, expected all linears of this MLP to be")
     refused(packed, has(weight_shape=stored([384, 255], "I64")), "gate_proj.weight_shape says [384,255], expected [384,256]")

@@ -2,9 +2,10 @@
 #include "quantized.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <cstring>
 #include <nlohmann/json.hpp>
+
+#include "words.hpp"
 
 namespace {
 
@@ -18,41 +19,6 @@ using Format = Scheme::Format;
 std::int64_t parts_of(std::int64_t extent, std::int64_t unit) {
   return (extent + unit - 1) / unit;
 }
-
-// What is not there and what is null are one.
-const json& member(const json& object, const char* key) {
-  static const json nothing;
-  const auto found = object.find(key);
-  return found == object.end() ? nothing : *found;
-}
-
-// What config.json says, with its file for errors.
-struct Words {
-  const std::string& file;
-
-  void expect(bool holds, const char* key, const json& found, const std::string& expected) const {
-    if (holds) return;
-    throw UnreadableModel("read " + file + ": " + key + " is " + found.dump() + ", expected " +
-                          expected);
-  }
-  std::int64_t number(const json& object, const char* key) const {
-    const json& found = member(object, key);
-    expect(found.is_number_integer(), key, found, "a whole number");
-    return found;
-  }
-  std::string lower(const json& object, const char* key, const std::string& otherwise) const {
-    const json& found = member(object, key);
-    if (found.is_null()) return otherwise;
-    expect(found.is_string(), key, found, "a word");
-    std::string word = found;
-    std::ranges::transform(word, word.begin(), [](unsigned char c) { return std::tolower(c); });
-    return word;
-  }
-  void expect_nothing(const json& object, const char* key) const {
-    const json& found = member(object, key);
-    expect(found.is_null() || found.empty(), key, found, "none");
-  }
-};
 
 std::int64_t group_of(std::int64_t size) {
   return size <= 0 ? Scheme::kWhole : size;

@@ -4,7 +4,9 @@
 and of every token after it against fp64, tokens that are drawn, and what it says of files that are none."""
 import copy
 import functools
+import json
 import pathlib
+import struct
 import subprocess
 import sys
 import tempfile
@@ -39,8 +41,21 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_fr
           "original_max_position_embeddings": 32}
 
 
-def check(decoder, kind, folder, **rotation):
-    config, weights = small_model.make(kind, folder, **rotation)
+# What one model's config.json may say otherwise, of the same numbers. None: null.
+SAME = {
+    "rope_theta beside rope_parameters": ("llama", {"rope_parameters": {"rope_type": "default"}}, {}),
+    "a theta of null": ("llama", {"rope_theta": 10000.0}, {"rope_parameters": {"rope_theta": None}, "rope_theta": None}),
+    "heads of width / heads": ("llama", {"num_key_value_heads": 4, "seed": 1}, {"num_key_value_heads": None, "head_dim": None}),
+    "a tied Llama": ("llama", {"tie_word_embeddings": True}, {}),
+    "a Gemma that is not tied": ("gemma", {"tie_word_embeddings": False}, {}),
+    "defaults of a Llama": ("llama", {}, {"tie_word_embeddings": None, "hidden_act": None}),
+    "an old Gemma": ("gemma", {}, {"tie_word_embeddings": None, "hidden_activation": None, "hidden_act": "gelu"}),
+    "silu": ("llama", {"hidden_act": "silu"}, {}),
+}
+
+
+def check(decoder, kind, folder, label="", said=(), **shape):
+    config, weights = small_model.make(kind, folder, said=said, **shape)
     found = run(decoder, folder, "--tokens", ",".join(map(str, PROMPT)), "--new", str(FRESH), "--logits",
                 folder / "logits")
     assert found.returncode == 0, found.stderr
@@ -56,7 +71,7 @@ def check(decoder, kind, folder, **rotation):
     other = np.abs(logits[1:] - expected[:-1]).max() / np.abs(expected).max()
     assert other > 0.3, f"{kind}: the logits of neighbours differ by {other:.3f} alone"
     check_draws(decoder, folder, found.stdout)
-    print(f"decoder: {kind}: logits within {error:.4f} of fp64, in {FRESH} tokens after {len(PROMPT)}")
+    print(f"decoder: {label}{kind}: logits within {error:.4f} of fp64, in {FRESH} tokens after {len(PROMPT)}")
 
 
 # As models of the wild have them: what is quantized, how, and what else stands beside it.
@@ -75,6 +90,7 @@ QUANTIZED = {
     "FP8, blocks": ("llama", "BF16", (ALL, {"format": "float-quantized", "strategy": "block"})),
     "two schemes, and a plain MLP": ("llama", "BF16", (r"attn.*_proj\.weight", {"format": "float-quantized"}),
                                      (r"layers\.1.*_proj\.weight", INT4)),
+    "two schemes of one shape": ("llama", "BF16", (r"attn.*_proj\.weight", {**INT4, "symmetric": False}), (ALL, INT4)),
     "GPTQ": ("llama", "F16", (ALL, {"format": "gptq", "group": 128})),
     "GPTQ with zeros and lm_head": ("llama", "F16", (ALL + r"|lm_head", {"format": "gptq", "group": 32, "symmetric": False})),
     "GPTQ, second form, with zeros": ("llama", "BF16", (ALL, {"format": "gptq_v2", "group": 64, "symmetric": False})),
@@ -121,6 +137,67 @@ def check_quantized(decoder, label, work):
     print(f"decoder: {label}: logits within {apart:.4f} of the plain road's, {error:.4f} of fp64; {same} tokens the same")
 
 
+def check_files(decoder, work):
+    """What a file says that is not of its format, or a config of another model."""
+    def refused(kind, said, words, tensors=(), shape=()):
+        config, weights = small_model.random_model(kind, **dict(shape))
+        stored = {name: small_model.stored(value, "BF16") for name, value in weights.items()}
+        stored.update(tensors)
+        small_model.save(work, {**config, **said}, {name: tensor for name, tensor in stored.items() if tensor})
+        found = run(decoder, work, "--tokens", "1")
+        assert found.returncode == 2 and all(word in found.stderr for word in ("read ", *words)), (words, found)
+
+    def config_refused(kind, key, value, expected, file="config.json"):
+        refused(kind, {key: value}, (file, f"{key} is {json.dumps(value, separators=(',', ':'))}, expected {expected}"))
+
+    whole = "a whole number of at least 1"
+    config_refused("llama", "model_type", "mistral", "llama or gemma")
+    for key, value in (("num_attention_heads", 0), ("num_hidden_layers", -1), ("num_key_value_heads", 0), ("head_dim", 0),
+                       ("hidden_size", None), ("vocab_size", "x"), ("intermediate_size", 1.5), ("num_hidden_layers", 2**63)):
+        config_refused("llama", key, value, whole)
+    config_refused("llama", "rope_theta", "x", "a number")
+    config_refused("llama", "rms_norm_eps", "x", "a number")
+    config_refused("llama", "rope_scaling", "x", "an object")
+    config_refused("llama", "rope_parameters", [1], "an object")
+    config_refused("llama", "tie_word_embeddings", "no", "true or false")
+    config_refused("llama", "hidden_act", "gelu", "silu")
+    config_refused("gemma", "hidden_act", "silu", "gelu_pytorch_tanh or gelu")
+    config_refused("gemma", "hidden_activation", "gelu", "gelu_pytorch_tanh")
+    config_refused("llama", "head_dim", 2**62, "rows of q, k and v that can be counted")
+    refused("llama", {"rope_scaling": {"rope_type": "llama3"}}, ("config.json", "factor is null, expected a number"))
+    refused("llama", {"head_dim": 2**60 - 2, "num_attention_heads": 1, "num_key_value_heads": 1},
+            ("config.json", f",{2**59 - 1}], expected one that has a size"))
+    embeddings = "model.embed_tokens.weight"
+    for shape in ([2**62, 4], [2**62, 2**62]):
+        refused("llama", {"vocab_size": shape[0], "hidden_size": shape[1]},
+                ("model.safetensors", f"{embeddings} has 0 bytes, which are not its shape's"),
+                {embeddings: ("BF16", shape, b"")})
+    head = small_model.stored(np.ones((97, 64)), "BF16")
+    refused("llama", {}, ("model.safetensors", "lm_head.weight is not there, expected it where tie_word_embeddings is false"),
+            {"lm_head.weight": None})
+    refused("gemma", {}, ("model.safetensors", f"lm_head.weight differs from {embeddings}, expected the same"),
+            {"lm_head.weight": head})
+    _, weights = small_model.make("gemma", work)  # the same twice is the same model
+    twice = {name: small_model.stored(value, "BF16") for name, value in weights.items()}
+    plain = run(decoder, work, "--tokens", "1,2,3")
+    small_model.save(work, json.loads((work / "config.json").read_text()), {**twice, "lm_head.weight": twice[embeddings]})
+    found = run(decoder, work, "--tokens", "1,2,3")
+    assert found.returncode == 0 and found.stdout == plain.stdout, (plain, found)
+
+    entry = {"dtype": "BF16", "shape": [97, 64]}
+    for text in ("", "{", "null", "[1]", json.dumps({"x": entry}), json.dumps({"x": {**entry, "data_offsets": [0]}}),
+                 json.dumps({"x": {**entry, "data_offsets": [0, 0], "shape": "x"}}), json.dumps({"x": 1})):
+        (work / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text.encode())
+        found = run(decoder, work, "--tokens", "1")
+        name = "'s x" if '"x"' in text else ""
+        assert found.returncode == 2 and f"read {work / 'model.safetensors'}: its header{name} is" in found.stderr, (text, found)
+    for text in ("", "{", "[1]", '"x"'):
+        (work / "config.json").write_text(text)
+        found = run(decoder, work, "--tokens", "1")
+        assert found.returncode == 2 and f"read {work / 'config.json'}: " in found.stderr, (text, found)
+    print("decoder: what is of another format or model it refuses")
+
+
 def check_refusals(decoder, work):
     """What cannot be read as it was meant is an error that says where, what was found, and what would do."""
     gate = "model.layers.0.mlp.gate_proj."
@@ -131,11 +208,18 @@ def check_refusals(decoder, work):
         kind, dtype, *rules = QUANTIZED[label]
         return quantized_model.model(*small_model.random_model(kind, **SHAPE), dtype, *rules)
 
-    def refused(label, change, *words):
+    def changed(label, change):
         config, tensors, _ = copy.deepcopy(made(label))
         change(config, tensors)
         small_model.save(work, config, tensors)
-        found = run(decoder, work, "--tokens", "1")
+        return run(decoder, work, "--tokens", "1")
+
+    def read(label, change):
+        found, usual = changed(label, change), changed(label, lambda config, tensors: None)
+        assert found.returncode == 0 and found.stdout == usual.stdout, (found, usual)
+
+    def refused(label, change, *words):
+        found = changed(label, change)
         assert found.returncode == 2 and all(word in found.stderr for word in words), (words, found)
 
     def says(**words):
@@ -166,6 +250,7 @@ def check_refusals(decoder, work):
             'quant_method is "bitsandbytes", expected compressed-tensors, gptq or awq')
     refused(packed, says(kv_cache_scheme={"num_bits": 8}), 'kv_cache_scheme is {"num_bits":8}, expected none')
     refused(packed, says(transform_config={"config_groups": {"u": {}}}), "transform_config is", "expected none")
+    refused(packed, says(sparsity_config={"format": "sparse-24-bitmask"}), "sparsity_config is", "expected none")
     refused(packed, says(config_groups={}), "config_groups is {}, expected one at least")
     refused(packed, weights_say(num_bits=3), "num_bits is 3, expected 4 or 8")
     refused(packed, weights_say(type="float"), 'type is "float", expected int')
@@ -173,7 +258,11 @@ def check_refusals(decoder, work):
     refused(packed, lambda config, tensors: first(config).update(format="marlin-24"), 'format is "marlin-24"', "pack-quantized")
     refused(packed, acting, "input_activations is", '"type":"int"', "expected none, or of FP8 weights FP8")
     refused(packed, weights_say(group_size=48), "q_proj has groups of 48 columns, expected 32, 64, 128 or all")
-    refused(packed, weights_say(actorder="group"), "q_proj.weight_g_idx is not there", "act-order")
+    for order in ("group", "dynamic", "x", True):
+        refused(packed, weights_say(actorder=order), "q_proj.weight_g_idx is not there", "act-order")
+    for order in (False, "weight", "static"):
+        read(packed, weights_say(actorder=order))
+    read(packed, says(sparsity_config={"format": "dense", "ignore": [], "targets": []}))
     refused(packed, weights_say(symmetric=False), "it has no model.layers.0.self_attn.q_proj.weight_zero_point")
     refused(packed, one_plain, "gate_proj is not quantized, expected all linears of this MLP to be")
     refused(packed, has(weight_shape=stored([384, 255], "I64")), "gate_proj.weight_shape says [384,255], expected [384,256]")
@@ -215,9 +304,11 @@ def main():
             check(decoder, kind, work / kind)
         check(decoder, "llama", work / "scaled", rope_scaling=LLAMA3)
         check(decoder, "llama", work / "parameters", rope_parameters={**LLAMA3, "rope_theta": 10000.0})
+        for label, (kind, shape, said) in SAME.items():
+            check(decoder, kind, work / "same", label + ", ", said, **shape)
         small_model.make("llama", work / "yarn", rope_scaling={"type": "yarn", "factor": 4.0})
         found = run(decoder, work / "yarn", "--tokens", "1")
-        assert found.returncode == 2 and "rope_type is yarn, expected default or llama3" in found.stderr, found
+        assert found.returncode == 2 and 'rope_type is "yarn", expected default or llama3' in found.stderr, found
         whole = (work / "llama/model.safetensors").read_bytes()
         for content, words in ((b"", "too short"), (whole[:100], "its header is longer"), (whole[:-2], "outside of the file"),
                                (whole.replace(b"q_proj", b"x_proj", 1), "has no model.layers.0.self_attn.q_proj")):
@@ -228,6 +319,7 @@ def main():
         assert found.returncode == 2 and "token 97 is not one of the 97" in found.stderr, found
         for label in QUANTIZED:
             check_quantized(decoder, label, work)
+        check_files(decoder, work / "files")
         check_refusals(decoder, work / "refused")
 
 

@@ -69,14 +69,15 @@ def random_model(kind, seed=0, **shape):
         for key in ("input_layernorm", "post_attention_layernorm"):
             weights[f"{name}{key}.weight"] = 0.1 * random.standard_normal(width) + (kind == "llama")
     weights["model.norm.weight"] = 0.1 * random.standard_normal(width) + (kind == "llama")
-    if kind == "llama":
+    if not config["tie_word_embeddings"]:
         weights["lm_head.weight"] = random.standard_normal((config["vocab_size"], width))
     return config, {name: rounded(value).astype(np.float64) for name, value in weights.items()}
 
 
-def make(kind, folder, seed=0, **shape):
+def make(kind, folder, seed=0, said=(), **shape):
+    """`said`: what config.json has otherwise."""
     config, weights = random_model(kind, seed, **shape)
-    save(folder, config, {name: stored(value, "BF16") for name, value in weights.items()})
+    save(folder, {**config, **dict(said)}, {name: stored(value, "BF16") for name, value in weights.items()})
     return config, weights
 
 
@@ -131,7 +132,8 @@ def logits(config, weights, tokens):
         hidden = hidden + of("self_attn.o_proj", np.einsum("hqk,khd->qhd", shares, v).reshape(count, -1))
         x = norm(hidden, f"model.layers.{i}.post_attention_layernorm")
         hidden = hidden + of("mlp.down_proj", gate(of("mlp.gate_proj", x)) * of("mlp.up_proj", x))
-    return norm(hidden, "model.norm") @ weights["model.embed_tokens.weight" if gemma else "lm_head.weight"].T
+    head = "model.embed_tokens.weight" if config["tie_word_embeddings"] else "lm_head.weight"
+    return norm(hidden, "model.norm") @ weights[head].T
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ import torch.nn.functional as F
 SHAPES = {
     "llama": ("Llama-3.2-1B", {"model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
                                "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 128256,
-                               "rms_norm_eps": 1e-5, "rope_theta": 500000.0}),
+                               "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": True}),
     "gemma": ("Gemma-2B", {"model_type": "gemma", "hidden_size": 2048, "intermediate_size": 16384, "num_hidden_layers": 18,
                            "num_attention_heads": 8, "num_key_value_heads": 1, "head_dim": 256, "vocab_size": 256000,
                            "rms_norm_eps": 1e-6, "rope_theta": 10000.0}),

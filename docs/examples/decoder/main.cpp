@@ -7,9 +7,9 @@
 //           [--temperature 0.8] [--top-k 40] [--top-p 0.95] [--min-p 0.05] [--seed 1]
 //
 // MODEL is a folder with config.json and model.safetensors, as transformers' save_pretrained writes
-// them, of a Llama or of a first Gemma in bfloat16. Each next token is the one with the greatest
-// logit, or drawn, where there is a temperature. --logits writes the float32 logits of each step.
-// Prints the tokens, then what was loaded and how long it took.
+// them, of a Llama or of a first Gemma in bfloat16 or float16, or quantized. Each next token is the
+// one with the greatest logit, or drawn, where there is a temperature. --logits writes the float32
+// logits of each step. Prints the tokens, then what was loaded and how long it took.
 #include <algorithm>
 #include <charconv>
 #include <chrono>

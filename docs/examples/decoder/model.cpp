@@ -18,6 +18,8 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "words.hpp"
+
 namespace {
 
 namespace ops = kiln::ops;
@@ -39,23 +41,23 @@ Tensor rows_of(const Tensor& tensor, std::int64_t first, std::int64_t rows, std:
 }
 
 // rope_parameters of transformers 5; before it rope_theta, and rope_scaling beside it.
-void read_rotation(const nlohmann::json& json, const std::string& file, Config& config) {
-  const auto member = [&](const char* name) {
-    return json.contains(name) ? json.at(name) : nlohmann::json();
-  };
-  const nlohmann::json all = member("rope_parameters");
-  const nlohmann::json& scaling = all.is_null() ? member("rope_scaling") : all;
-  config.theta = (all.is_null() ? json : all).value("rope_theta", 10000.0);
+void read_rotation(const nlohmann::json& json, const Words& words, Config& config) {
+  const nlohmann::json& all = member(json, "rope_parameters");
+  const nlohmann::json& scaling = all.is_null() ? member(json, "rope_scaling") : all;
+  config.theta = words.real(all, "rope_theta", words.real(json, "rope_theta", 10000.0));
   if (scaling.is_null()) return;
-  const std::string type = scaling.value("rope_type", scaling.value("type", "default"));
+  const char* key = all.is_null() ? "rope_scaling" : "rope_parameters";
+  words.expect(scaling.is_object(), key, scaling, "an object");
+  const std::string type =
+      words.lower(scaling, "rope_type", words.lower(scaling, "type", "default"));
   if (type == "llama3") {
-    config.scaling = Config::Llama3{.factor = scaling.at("factor"),
-                                    .low = scaling.at("low_freq_factor"),
-                                    .high = scaling.at("high_freq_factor"),
-                                    .length = scaling.at("original_max_position_embeddings")};
+    config.scaling =
+        Config::Llama3{.factor = words.real(scaling, "factor"),
+                       .low = words.real(scaling, "low_freq_factor"),
+                       .high = words.real(scaling, "high_freq_factor"),
+                       .length = words.real(scaling, "original_max_position_embeddings")};
   } else if (type != "default") {
-    throw UnreadableModel("read " + file + ": rope_type is " + type +
-                          ", expected default or llama3");
+    words.expect(false, "rope_type", type, "default or llama3");
   }
 }
 
@@ -82,52 +84,79 @@ float from_bits(std::uint16_t bits, DType dtype) {
   return dtype == DType::kFloat16 ? kiln::from_float16(bits) : kiln::from_bfloat16(bits);
 }
 
+// transformers' gelu_pytorch_tanh is Gemma's; its first configs say so by hidden_act gelu.
+void expect_activation(const nlohmann::json& json, const Words& words, bool gemma) {
+  const nlohmann::json& act = member(json, "hidden_act");
+  const nlohmann::json& activation = member(json, "hidden_activation");
+  if (!gemma) {
+    words.expect(act.is_null() || act == "silu", "hidden_act", act, "silu");
+    return;
+  }
+  words.expect(act.is_null() || act == "gelu" || act == "gelu_pytorch_tanh", "hidden_act", act,
+               "gelu_pytorch_tanh or gelu");
+  words.expect(activation.is_null() || activation == "gelu_pytorch_tanh", "hidden_activation",
+               activation, "gelu_pytorch_tanh");
+}
+
+Config config_of(const nlohmann::json& json, const std::string& file) {
+  const Words words{file};
+  const nlohmann::json& type = member(json, "model_type");
+  words.expect(type == "llama" || type == "gemma", "model_type", type, "llama or gemma");
+  Config config{};
+  config.gemma = type == "gemma";
+  config.width = words.count(json, "hidden_size");
+  config.hidden = words.count(json, "intermediate_size");
+  config.layers = words.count(json, "num_hidden_layers");
+  config.heads = words.count(json, "num_attention_heads");
+  config.kv_heads = words.count(json, "num_key_value_heads", config.heads);
+  config.head_width = words.count(json, "head_dim", config.width / config.heads);
+  config.vocabulary = words.count(json, "vocab_size");
+  config.eps = words.real(json, "rms_norm_eps", 1e-6);
+  config.tied = words.truth(json, "tie_word_embeddings", config.gemma);
+  std::int64_t rows = 0;  // of q, k and v, which are one weight
+  words.expect(!__builtin_mul_overflow(config.kv_heads, 2, &rows) &&
+                   !__builtin_add_overflow(config.heads, rows, &rows) &&
+                   !__builtin_mul_overflow(config.head_width, rows, &rows),
+               "head_dim", config.head_width, "rows of q, k and v that can be counted");
+  expect_activation(json, words, config.gemma);
+  read_rotation(json, words, config);
+  config.quantization = Quantization::of(json, file);
+  return config;
+}
+
 }  // namespace
 
 Config read_config(const std::filesystem::path& file) {
   std::ifstream stream(file);
-  if (!stream) throw std::runtime_error("read " + file.string() + ": it cannot be opened");
-  const nlohmann::json json = nlohmann::json::parse(stream);
-  const std::string type = json.at("model_type");
-  if (type != "llama" && type != "gemma") {
-    throw std::runtime_error("read " + file.string() + ": model_type is " + type +
-                             ", expected llama or gemma");
+  if (!stream) throw UnreadableModel("read " + file.string() + ": it cannot be opened");
+  try {
+    return config_of(nlohmann::json::parse(stream), file.string());
+  } catch (const nlohmann::json::exception& error) {
+    throw UnreadableModel("read " + file.string() + ": " + error.what());
   }
-  Config config{};
-  config.width = json.at("hidden_size");
-  config.hidden = json.at("intermediate_size");
-  config.layers = json.at("num_hidden_layers");
-  config.heads = json.at("num_attention_heads");
-  config.kv_heads = json.at("num_key_value_heads");
-  config.head_width = json.value("head_dim", config.width / config.heads);
-  config.vocabulary = json.at("vocab_size");
-  config.eps = json.at("rms_norm_eps");
-  read_rotation(json, file.string(), config);
-  config.gemma = type == "gemma";
-  config.quantization = Quantization::of(json, file.string());
-  return config;
 }
 
 Model::Buffer& Model::make(DType dtype, std::initializer_list<std::int64_t> shape) {
-  const std::int64_t count =
-      std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
-  Memory memory(device_, static_cast<std::size_t>(count) * kiln::size_of(dtype));
+  const std::optional<std::size_t> bytes = bytes_of(dtype, shape);
+  if (!bytes) {
+    throw UnreadableModel("read config.json: it means a tensor of " +
+                          nlohmann::json(Shape(shape)).dump() + ", expected one that has a size");
+  }
+  Memory memory(device_, *bytes);
   const Tensor tensor(memory.data(), dtype, shape, device_);
   return buffers_.emplace_back(Buffer{tensor, std::move(memory)});
 }
 
-const std::byte* Model::stored(const std::string& name,
-                               std::initializer_list<std::int64_t> shape) const {
-  return file_.at(name, {dtype_ == DType::kFloat16 ? "F16" : "BF16"}, {Shape(shape)}).data;
+const StoredTensor& Model::stored(const std::string& name,
+                                  std::initializer_list<std::int64_t> shape) const {
+  return file_.at(name, {dtype_ == DType::kFloat16 ? "F16" : "BF16"}, {Shape(shape)});
 }
 
 Tensor Model::weight(const std::string& name, std::initializer_list<std::int64_t> shape) {
-  const std::byte* data = stored(name, shape);
-  if (device_.kind == kiln::Device::Kind::kCpu) return Tensor(data, dtype_, shape, device_);
+  const StoredTensor& from = stored(name, shape);
+  if (device_.kind == kiln::Device::Kind::kCpu) return Tensor(from.data, dtype_, shape, device_);
   Buffer& buffer = make(dtype_, shape);
-  buffer.memory.write(
-      data, 2 * static_cast<std::size_t>(std::accumulate(shape.begin(), shape.end(),
-                                                         std::int64_t{1}, std::multiplies<>())));
+  buffer.memory.write(from.data, from.bytes);
   return buffer.tensor;
 }
 
@@ -159,13 +188,38 @@ Tensor Model::qkv_weight(const std::string& attention) {
     if (is_quantized(linear)) {
       quantized_.dequantize(linear, rows_of(all.tensor, first, rows, width));
     } else {
-      all.memory.write(stored(linear + ".weight", {rows, width}),
+      all.memory.write(stored(linear + ".weight", {rows, width}).data,
                        2 * static_cast<std::size_t>(rows * width),
                        2 * static_cast<std::size_t>(first * width));
     }
     first += rows;
   }
   return all.tensor;
+}
+
+// Where it is tied and stored besides, transformers 4 takes the embeddings, transformers 5 what is
+// stored: the two must be the same.
+Tensor Model::head_weight() {
+  const std::int64_t rows = config_.vocabulary;
+  const std::int64_t width = config_.width;
+  const char* name = "lm_head.weight";
+  const bool is_coded = is_quantized("lm_head");
+  const bool is_there = is_coded || file_.find(name) != nullptr;
+  if (!config_.tied) {
+    if (!is_there)
+      file_.refuse(name, "is not there, expected it where tie_word_embeddings is false");
+    return linear_weight("lm_head", rows, width);
+  }
+  const StoredTensor& embeddings = stored(kEmbeddings, {rows, width});
+  const auto differs = [&] {
+    const StoredTensor& head = stored(name, {rows, width});
+    return std::memcmp(head.data, embeddings.data, embeddings.bytes) != 0;
+  };
+  if (is_there && (is_coded || differs())) {
+    file_.refuse(name, "differs from " + std::string(kEmbeddings) +
+                           ", expected the same where tie_word_embeddings is true");
+  }
+  return weight(kEmbeddings, {rows, width});
 }
 
 // All three of its linears are quantized, or none.
@@ -226,9 +280,7 @@ Model::Model(const std::filesystem::path& folder, kiln::Device device, std::int6
     load_mlp(name + "mlp.", layer);
   }
   last_norm_ = weight("model.norm.weight", {width});
-  const bool tied = file_.find("lm_head.weight") == nullptr && !quantized_.has("lm_head");
-  head_ = tied ? weight(kEmbeddings, {config_.vocabulary, width})
-               : linear_weight("lm_head", config_.vocabulary, width);
+  head_ = head_weight();
   std::vector<std::int32_t> table(static_cast<std::size_t>(longest_ / kPage));
   std::iota(table.begin(), table.end(), 0);
   block_table_->memory.write(table.data(), table.size() * sizeof(table[0]));

@@ -25,6 +25,7 @@ struct Config {
     double factor, low, high, length;
   };
   std::optional<Llama3> scaling;
+  bool tied;   // the embeddings are lm_head, too
   bool gemma;  // GELU for SiLU, norms with 1 + weight, embeddings times the root of the width
   Quantization quantization;
 
@@ -32,6 +33,7 @@ struct Config {
   std::int64_t kv_width() const { return kv_heads * head_width; }
   std::int64_t qkv_width() const { return q_width() + 2 * kv_width(); }
 };
+// Throws UnreadableModel.
 Config read_config(const std::filesystem::path& file);
 
 class Model {
@@ -66,10 +68,12 @@ class Model {
 
   Buffer& make(kiln::DType dtype, std::initializer_list<std::int64_t> shape);
   kiln::Tensor weight(const std::string& name, std::initializer_list<std::int64_t> shape);
-  const std::byte* stored(const std::string& name, std::initializer_list<std::int64_t> shape) const;
+  const StoredTensor& stored(const std::string& name,
+                             std::initializer_list<std::int64_t> shape) const;
   bool is_quantized(const std::string& linear) const;
   kiln::Tensor linear_weight(const std::string& linear, std::int64_t rows, std::int64_t columns);
   kiln::Tensor qkv_weight(const std::string& attention);
+  kiln::Tensor head_weight();
   void load_mlp(const std::string& name, Layer& layer);
   Step make_step(std::int64_t rows);
   void write_inputs(const Step& step, const std::vector<int>& tokens);

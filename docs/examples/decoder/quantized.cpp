@@ -2,9 +2,10 @@
 #include "quantized.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <cstring>
 #include <nlohmann/json.hpp>
+
+#include "words.hpp"
 
 namespace {
 
@@ -18,41 +19,6 @@ using Format = Scheme::Format;
 std::int64_t parts_of(std::int64_t extent, std::int64_t unit) {
   return (extent + unit - 1) / unit;
 }
-
-// What is not there and what is null are one.
-const json& member(const json& object, const char* key) {
-  static const json nothing;
-  const auto found = object.find(key);
-  return found == object.end() ? nothing : *found;
-}
-
-// What config.json says, with its file for errors.
-struct Words {
-  const std::string& file;
-
-  void expect(bool holds, const char* key, const json& found, const std::string& expected) const {
-    if (holds) return;
-    throw UnreadableModel("read " + file + ": " + key + " is " + found.dump() + ", expected " +
-                          expected);
-  }
-  std::int64_t number(const json& object, const char* key) const {
-    const json& found = member(object, key);
-    expect(found.is_number_integer(), key, found, "a whole number");
-    return found;
-  }
-  std::string lower(const json& object, const char* key, const std::string& otherwise) const {
-    const json& found = member(object, key);
-    if (found.is_null()) return otherwise;
-    expect(found.is_string(), key, found, "a word");
-    std::string word = found;
-    std::ranges::transform(word, word.begin(), [](unsigned char c) { return std::tolower(c); });
-    return word;
-  }
-  void expect_nothing(const json& object, const char* key) const {
-    const json& found = member(object, key);
-    expect(found.is_null() || found.empty(), key, found, "none");
-  }
-};
 
 std::int64_t group_of(std::int64_t size) {
   return size <= 0 ? Scheme::kWhole : size;
@@ -99,7 +65,7 @@ Scheme scheme_of(const Words& words, const json& group, const json& format, Quan
   words.expect(!scheme.has_zeros || scheme.format == Format::kPackQuantized, "symmetric", symmetric,
                "true");
   const json& order = member(weights, "actorder");
-  scheme.has_order = order == "group" || order == true;
+  scheme.has_order = !order.is_null() && order != false && order != "weight" && order != "static";
   const json& inputs = member(group, "input_activations");
   // In 16 bits they are nearer to what was rounded than in FP8. Of whole numbers they are not: a
   // model may rely on what leaves their range.
@@ -174,8 +140,10 @@ Quantization Quantization::of(const json& config, const std::string& file) {
     words.expect(groups.is_object() && !groups.empty(), "config_groups", groups, "one at least");
     for (const json& group : groups)
       all.schemes.push_back(scheme_of(words, group, member(found, "format"), &all));
-    for (const char* key : {"kv_cache_scheme", "sparsity_config", "transform_config"})
+    for (const char* key : {"kv_cache_scheme", "transform_config"})
       words.expect_nothing(found, key);
+    if (member(member(found, "sparsity_config"), "format") != "dense")
+      words.expect_nothing(found, "sparsity_config");
   }
   return all;
 }
@@ -268,7 +236,8 @@ Quantized::Stored Quantized::described(const Scheme& scheme, const std::string& 
   return s;
 }
 
-// Of several schemes the one whose codes and scales are there; of none, at() says what is missing.
+// Of several schemes one whose codes and scales are there, rather one whose zeros are there as it
+// says; of none, at() says what is missing.
 Quantized::Stored Quantized::stored(const std::string& linear, std::int64_t rows,
                                     std::int64_t columns) const {
   const auto fits = [&](const Stored::Part& part) {
@@ -277,12 +246,15 @@ Quantized::Stored Quantized::stored(const std::string& linear, std::int64_t rows
            std::ranges::count(part.shapes, found->shape) != 0;
   };
   Stored first = described(quantization_.schemes.front(), linear, rows, columns);
+  bool is_found = false;
   for (const Scheme& scheme : quantization_.schemes) {
     Stored each = described(scheme, linear, rows, columns);
-    if (fits(each.codes) && fits(each.scales)) {
-      first = std::move(each);
-      break;
-    }
+    if (!fits(each.codes) || !fits(each.scales)) continue;
+    const bool has_zeros = file_.find(each.zeros.name) != nullptr;
+    const bool agrees = scheme.has_zeros == has_zeros;
+    if (agrees || !is_found) first = std::move(each);
+    is_found = true;
+    if (agrees) break;
   }
   const std::int64_t size = first.scheme.group;
   if (size != Scheme::kWhole && size != 32 && size != 64 && size != 128 && size < columns) {

@@ -8,9 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <utility>
 
 namespace {
@@ -29,6 +27,14 @@ kiln::DType dtype_of(const StoredTensor& tensor) {
     if (tensor.dtype == name) return dtype;
   }
   throw UnreadableModel("a tensor is " + tensor.dtype + ", which is none of those that are read");
+}
+
+std::optional<std::size_t> bytes_of(kiln::DType dtype, const Shape& shape) {
+  auto bytes = static_cast<std::int64_t>(kiln::size_of(dtype));
+  for (const std::int64_t extent : shape) {
+    if (extent < 0 || __builtin_mul_overflow(bytes, extent, &bytes)) return std::nullopt;
+  }
+  return static_cast<std::size_t>(bytes);
 }
 
 Safetensors::Safetensors(const std::filesystem::path& path) : file_(path.string()) {
@@ -50,12 +56,19 @@ Safetensors::Safetensors(const std::filesystem::path& path) : file_(path.string(
   const auto* text = reinterpret_cast<const char*>(bytes + sizeof(header));
   const std::byte* data = bytes + sizeof(header) + header;
   const std::size_t data_bytes = size_ - sizeof(header) - header;
-  const nlohmann::json names = nlohmann::json::parse(text, text + header);
-  for (const auto& [name, entry] : names.items()) {
-    if (name == "__metadata__") continue;
-    const auto [begin, end] = entry.at("data_offsets").get<std::pair<std::size_t, std::size_t>>();
-    if (begin > end || end > data_bytes) fail(name + " lies outside of the file");
-    tensors_[name] = {entry.at("dtype"), entry.at("shape"), data + begin, end - begin};
+  std::string read = "its header";
+  try {
+    const nlohmann::json names = nlohmann::json::parse(text, text + header);
+    if (!names.is_object()) fail("its header is no object of tensors");
+    for (const auto& [name, entry] : names.items()) {
+      if (name == "__metadata__") continue;
+      read = "its header's " + name;
+      const auto [begin, end] = entry.at("data_offsets").get<std::pair<std::size_t, std::size_t>>();
+      if (begin > end || end > data_bytes) fail(name + " lies outside of the file");
+      tensors_[name] = {entry.at("dtype"), entry.at("shape"), data + begin, end - begin};
+    }
+  } catch (const nlohmann::json::exception& error) {
+    fail(read + " is not of this format: " + error.what());
   }
 }
 
@@ -86,9 +99,7 @@ const StoredTensor& Safetensors::at(const std::string& name, const std::vector<s
     refuse(name, "is " + tensor->dtype + " " + nlohmann::json(tensor->shape).dump() +
                      ", expected " + expected + of);
   }
-  const auto count = std::accumulate(tensor->shape.begin(), tensor->shape.end(), std::int64_t{1},
-                                     std::multiplies<>());
-  if (tensor->bytes != kiln::size_of(dtype_of(*tensor)) * static_cast<std::size_t>(count))
+  if (bytes_of(dtype_of(*tensor), tensor->shape) != tensor->bytes)
     refuse(name, "has " + std::to_string(tensor->bytes) + " bytes, which are not its shape's");
   return *tensor;
 }

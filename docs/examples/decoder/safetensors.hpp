@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <kiln/kiln.hpp>
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -28,6 +29,8 @@ struct StoredTensor {
   std::size_t bytes;
 };
 kiln::DType dtype_of(const StoredTensor& tensor);
+// Of a tensor of this shape; nullopt: an extent is negative, or they are too many to be counted.
+std::optional<std::size_t> bytes_of(kiln::DType dtype, const Shape& shape);
 
 class Safetensors {
  public:

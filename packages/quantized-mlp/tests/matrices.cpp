@@ -91,13 +91,22 @@ kiln::Tensor codes_tensor_of(const Array& bytes, bool e4m3) {
 }
 
 /// From the definition: a sign, 4 bits of exponent around 7, 3 of mantissa, S.1111.111 a NaN.
-double value_of_e4m3(std::int64_t code) {
+double computed_e4m3(std::int64_t code) {
   const int exponent = static_cast<int>(code >> 3 & 15);
   const double mantissa = static_cast<double>(code & 7) / 8;
   if (exponent == 15 && (code & 7) == 7) return std::numeric_limits<double>::quiet_NaN();
   const double size =
       exponent == 0 ? std::ldexp(mantissa, -6) : std::ldexp(1 + mantissa, exponent - 7);
   return (code & 0x80) != 0 ? -size : size;
+}
+
+double value_of_e4m3(std::int64_t code) {
+  static const auto values = [] {
+    std::array<double, 256> all{};
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = computed_e4m3(static_cast<int>(i));
+    return all;
+  }();
+  return values[static_cast<std::size_t>(code & 0xff)];
 }
 
 Array source_codes(kiln::Device device, const Quantized& of) {

@@ -111,6 +111,13 @@ std::vector<Value> values_of(const StoredTensor& tensor) {
   return values;
 }
 
+template <class Op>
+void run(const kiln::Kernel& kernel, const Op& arguments) {
+  const auto op = kernel.op<Op>();
+  kiln::OwnedWorkspace workspace(kernel.device());
+  op.run(arguments, workspace.reserve(op.workspace_bytes(arguments)));
+}
+
 // Where all zeros are in the middle of the codes, the kernel need not read them.
 bool is_middle(const StoredTensor& zeros, const Scheme& scheme) {
   const std::uint32_t ones = scheme.bits == 4 ? 0x11111111u : 0x01010101u;
@@ -294,11 +301,6 @@ Quantized::Stored Quantized::stored(const std::string& linear, std::int64_t rows
 Quantized::Packed Quantized::pack(const std::string& linear, std::int64_t rows,
                                   std::int64_t columns, std::deque<Memory>& memory) const {
   const Stored from = stored(linear, rows, columns);
-  const auto run = [&](const auto& arguments) {
-    const auto op = kernel_->op<std::decay_t<decltype(arguments)>>();
-    kiln::OwnedWorkspace workspace(device_);
-    op.run(arguments, workspace.reserve(op.workspace_bytes(arguments)));
-  };
   std::deque<Memory> read;  // until the ops have run: freeing waits for the device
   const auto upload = [&](const Stored::Part& part) {
     const StoredTensor& tensor = file_.at(part.name, part.dtypes, part.shapes);
@@ -322,20 +324,20 @@ Quantized::Packed Quantized::pack(const std::string& linear, std::int64_t rows,
   const Tensor packed = make(is_float8 ? DType::kFloat8E4M3FN : DType::kUInt8,
                              {tiles, parts_of(columns, 64), 128 * bits});
   const Tensor packed_scales = make(scales_dtype, {tiles, from.groups, 16});
-  run(packing::Pack{.codes = codes,
-                    .scales = scales,
-                    .packed = packed,
-                    .packed_scales = packed_scales,
-                    .attributes = {.layout = from.layout}});
+  run(*kernel_, packing::Pack{.codes = codes,
+                              .scales = scales,
+                              .packed = packed,
+                              .packed_scales = packed_scales,
+                              .attributes = {.layout = from.layout}});
   Tensor zeros;
   const bool are_there = !from.zeros.name.empty() && file_.find(from.zeros.name) != nullptr;
   if (from.scheme.has_zeros || are_there) {
     const StoredTensor& stored = file_.at(from.zeros.name, from.zeros.dtypes, from.zeros.shapes);
     if (!is_middle(stored, from.scheme)) {
       zeros = make(DType::kUInt8, {tiles, from.groups, 16});
-      run(packing::PackZeros{.zeros = upload(from.zeros),
-                             .packed_zeros = zeros,
-                             .attributes = {.layout = from.zeros_layout, .bits = bits}});
+      run(*kernel_, packing::PackZeros{.zeros = upload(from.zeros),
+                                       .packed_zeros = zeros,
+                                       .attributes = {.layout = from.zeros_layout, .bits = bits}});
     }
   }
   return {.matrix = {.codes = packed, .scales = packed_scales, .zeros = zeros},
@@ -375,12 +377,9 @@ void Quantized::dequantize(const std::string& linear, const Tensor& weight) cons
   const Packed from = pack(linear, rows, columns, memory);
   const DType dtype = from.is_float8 ? DType::kFloat8E4M3FN : DType::kUInt8;
   Memory& codes = memory.emplace_back(device_, static_cast<std::size_t>(rows * columns));
-  const packing::Unpack arguments{.packed = from.matrix.codes,
-                                  .packed_scales = from.matrix.scales,
-                                  .packed_zeros = from.matrix.zeros,
-                                  .codes = Tensor(codes.data(), dtype, {rows, columns}, device_),
-                                  .weight = weight};
-  const auto op = kernel_->op<packing::Unpack>();
-  kiln::OwnedWorkspace workspace(device_);
-  op.run(arguments, workspace.reserve(op.workspace_bytes(arguments)));
+  run(*kernel_, packing::Unpack{.packed = from.matrix.codes,
+                                .packed_scales = from.matrix.scales,
+                                .packed_zeros = from.matrix.zeros,
+                                .codes = Tensor(codes.data(), dtype, {rows, columns}, device_),
+                                .weight = weight});
 }

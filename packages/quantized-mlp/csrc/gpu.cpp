@@ -133,9 +133,6 @@ const void* data_or_null(const sdk::Tensor& tensor) {
 bool is_float16(const ForwardArguments& call) {
   return call.x.dtype == sdk::DType::kFloat16;
 }
-bool is_invariant(const ForwardArguments& call) {
-  return call.batch_invariant == ForwardArguments::BatchInvariant::kYes;
-}
 bool rounds_activations(const ForwardArguments& call) {
   return call.input_dtype == ForwardArguments::InputDtype::kFloat8E4m3fn;
 }
@@ -155,9 +152,10 @@ Road road_of(const ForwardArguments& call, bool has_wide) {
   } else if (has_wide && (is_e4m3 || call.gate_scales.dtype == call.x.dtype)) {
     many = Road::kWide;
   }
+  const bool invariant = call.batch_invariant == ForwardArguments::BatchInvariant::kYes;
   const int64_t weights = call.HR * kTileRows * call.D;
   const int64_t few = quantized_mlp::most_decoded(many, is_e4m3, weights);
-  return is_invariant(call) || call.M <= few ? Road::kDecode : many;
+  return invariant || call.M <= few ? Road::kDecode : many;
 }
 
 ProductPlan plan_gated(const ForwardArguments& call, Road road) {

@@ -87,7 +87,8 @@ class Facts:
                     return name
             for name, value in of_class:
                 found = getattr(owner, name, None)
-                found = getattr(found, "__func__", found)
+                # Not by getattr() with a default, which torch.compile answers with the default.
+                found = found.__func__ if isinstance(found, types.MethodType) else found
                 if found is not value and not _are_same(found, value):
                     return name
             return ""

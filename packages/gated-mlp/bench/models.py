@@ -7,8 +7,9 @@
 A slice is a model of its published widths with two of its layers, a small vocabulary and random weights; kiln.torch.replace()
 makes the second of two equal ones. Nothing else differs, so a figure holds attention, norms and all that the host does,
 too; so `operators` says whether calls take the C++ of libkiln_torch.so or Python. Time is of the wall clock between two
-synchronisations. The contenders take turns; the median of the rounds counts. `rounds` has each round's times, `ratios` the
-least and the greatest of without over with in one round.
+synchronisations. The contenders take turns, for moments, since a host's speed changes within seconds; the median of the
+rounds counts, of the times and of without over with in one round. `rounds` has each round's times, `quartiles` those of
+the ratios.
 
   prefill      2,048 tokens, eager                decode                one token, eager
   compiled     the same by torch.compile          decode_compiled       by torch.compile
@@ -32,7 +33,7 @@ import kiln.operators
 import kiln.torch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-TOKENS, ROUND_S = 2048, 0.4
+TOKENS, ROUND_S = 2048, 0.06
 COMMON = {"num_hidden_layers": 2, "vocab_size": 1024, "max_position_embeddings": 4096, "use_cache": False}
 SLICES = {
     "llama-3.2-1b": ("LlamaForCausalLM", "LlamaConfig", {
@@ -92,6 +93,7 @@ def captured(tokens):
             graph.replay()
             return logits
 
+        replay.call = call  # the graph reads its tokens
         return replay
 
     return call_of
@@ -161,8 +163,9 @@ def measure(models, call_of, rounds):
     us = {f"{name}_us": round(1e6 * statistics.median(of), 1) for name, of in found.items()}
     spread = max((max(of) - min(of)) / statistics.median(of) for of in found.values())
     ratios = [without / swapped for without, swapped in zip(found["without"], found["with"])]
-    return us | {"without_over_with": round(us["without_us"] / us["with_us"], 3), "spread": round(spread, 3),
-                 "ratios": [round(min(ratios), 3), round(max(ratios), 3)], "apart": float(f"{apart.item():.2g}")} | result | {
+    low, middle, high = (round(each, 3) for each in statistics.quantiles(ratios))
+    return us | {"without_over_with": middle, "quartiles": [low, high], "spread": round(spread, 3),
+                 "apart": float(f"{apart.item():.2g}")} | result | {
                      "rounds": {name: [round(1e6 * each, 1) for each in of] for name, of in found.items()}}
 
 
@@ -172,7 +175,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--slices", default=",".join(name for name in SLICES if name != "tiny"))
     parser.add_argument("--modes", default=",".join(MODES))
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=31)
     arguments = parser.parse_args()
     gpu = torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu"
     result = {"schema": "kiln.models/1", "gpu": gpu, "torch": torch.__version__, "transformers": transformers.__version__,

@@ -387,7 +387,9 @@ using SmallStream = StreamTile<kColumns, 128 * 1024>;
   X(stream, 64x8, StreamTile<8>)   \
   X(stream, 64x16, StreamTile<16>) \
   X(stream, 64x24, StreamTile<24>) \
-  X(stream, 64x32, StreamTile<32>)
+  X(stream, 64x32, StreamTile<32>) \
+  X(stream, 64x40, StreamTile<40>) \
+  X(stream, 64x48, StreamTile<48>)
 #define KILN_GATED_TILES(X) KILN_GATED_PREFILLS(X) KILN_GATED_DECODES(X) KILN_GATED_STREAMS(X)
 #define KILN_PLAIN_TILES(X) KILN_PLAIN_PREFILLS(X) KILN_PLAIN_DECODES(X) KILN_PLAIN_STREAMS(X)
 

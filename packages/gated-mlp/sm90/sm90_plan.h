@@ -343,12 +343,13 @@ constexpr double prefill_time(const GemmShape& shape, const Sm90Tile& tile, bool
 }
 
 // How many CTAs in clusters of this size run at once. An H200 takes 39 clusters of 3, 30 of 4, 17
-// of 6 and 15 of 8 (cuOccupancyMaxActiveClusters), where a CTA has its multiprocessor alone.
+// of 6 and 15 of 8 (cuOccupancyMaxActiveClusters), where a CTA has its multiprocessor alone. Where
+// two share one, twice as many clusters of 3: the 80 of 5120 columns take a second wave.
 constexpr double decode_slots(const Sm90Tile& tile, int64_t cluster, const GpuFacts& gpu) {
   const auto all = static_cast<double>(gpu.multiprocessors * tile.ctas);
   if (cluster <= 2) return all;
-  double share = cluster == 3 ? 1 : kSm90Times.cluster_share_two;
-  if (tile.ctas == 1) share = (cluster == 3 ? 117 : cluster == 6 ? 102 : 120) / 132.0;
+  double share = cluster == 3 ? 117 / 132.0 : kSm90Times.cluster_share_two;
+  if (tile.ctas == 1 && cluster > 3) share = (cluster == 6 ? 102 : 120) / 132.0;
   return static_cast<double>(static_cast<int64_t>(all * share));
 }
 

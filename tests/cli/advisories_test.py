@@ -116,6 +116,22 @@ class Advisories(World):
             self.assertEqual("not known" in said, doubts, said)
         self.kiln("install", "fleet-op@1", "--device", "cpu", says=CPU)
 
+    def test_a_driver_that_does_not_start_is_no_machine_that_is_spared(self):
+        self.advise("KA-7", "--refuse", "--variant", H100, "--gpu", "9.0")
+        self.kiln("lock", "fleet-op@1")
+        host = self.host("broken", "570.124.06")
+        facts = json.loads(host.read_text())
+        host.write_text(json.dumps(facts | {"gpus": [], "driver_problem": "cuInit says 999"}))
+        document = self.document("audit", "--host", host, code=TRUST)
+        documents.check(document)
+        [hit] = document["advisories"]
+        self.assertEqual((hit["here"], hit["doubt"]),
+                         (True, "whether it is about this machine is not known: cuInit says 999"))
+        self.run_command(KILN, "audit", "--host", host, code=TRUST, says="wrong sums for odd D; whether it is about")
+        host.write_text(json.dumps(facts | {"gpus": []}))
+        [hit] = self.document("audit", "--host", host, code=TRUST)["advisories"]
+        self.assertEqual((hit["here"], hit["doubt"]), (False, None))
+
     def test_a_machine_says_its_drivers_version_or_that_it_cannot(self):
         self.environment |= {"KILN_OVERRIDE_SM": "9.0", "KILN_OVERRIDE_CUDA": "12.9", "KILN_OVERRIDE_DRIVER": "570.124.06"}
         document = self.document("host")

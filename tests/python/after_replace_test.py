@@ -12,6 +12,7 @@ import contextlib
 import copy
 import gc
 import io
+import math
 import os
 import pickle
 import sys
@@ -49,6 +50,7 @@ new = unittest.skipUnless(NEW, "wants PyTorch 2.4")
 
 import kiln
 import kiln.torch
+from kiln import between
 from blocks import GeluTanh, Mlp, PartialGeluTanh
 
 try:
@@ -1013,6 +1015,14 @@ class AfterReplace(unittest.TestCase):
                 for parameter in mlp.parameters():
                     nn.init.normal_(parameter, std=1e-3) if parameter.dim() == 2 else nn.init.zeros_(parameter)
                 self.assertEqual(kiln.torch.replace(nn.Sequential(mlp).to(DEVICE, DTYPE)).swapped, ())
+
+    def test_what_a_class_asks_its_objects(self):
+        class Asks(nn.Module):
+            def forward(self, z):
+                z = torch.nn.functional.silu(z) * getattr(self, "late", 1.0) * (self if self.training else torch).one
+                return math.sqrt(self.two) * (torch if self.training else self).three * math.floor(self).four
+
+        self.assertEqual(between.Facts(Asks()).asked, ("four", "late", "one", "three", "two"))
 
     def test_what_a_forward_reads_may_change(self):
         class Reads(Mlp):

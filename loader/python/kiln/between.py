@@ -11,6 +11,7 @@ torch.compile can trace all of it but in_tensor() and observer(): a compiler fol
 from __future__ import annotations
 
 import copy
+import dis
 import functools
 import inspect
 import types
@@ -148,8 +149,18 @@ def _seen_through(classes: tuple[tuple[Mapping[str, Any], str, Any], ...]) -> tu
 
 
 def _names_in(code: Any) -> Iterator[str]:
-    """The attributes and texts, by which getattr may ask, of a function's code."""
-    yield from code.co_names
+    """The attributes, and the texts by which getattr may ask, of a function's code; not those of globals, as of torch in
+    torch.nn.functional: a compiled graph would ask the object for each before every call."""
+    of_global = False
+    for each in dis.get_instructions(code):
+        if each.opname == "LOAD_GLOBAL":
+            of_global = True
+        elif each.opcode in dis.hasname:
+            of_global = of_global and each.opname in ("LOAD_ATTR", "LOAD_METHOD") and not each.is_jump_target
+            if not of_global:
+                yield each.argval
+        elif each.opname not in ("CACHE", "EXTENDED_ARG", "PUSH_NULL"):
+            of_global = False
     for each in code.co_consts:
         if isinstance(each, str) and each.isidentifier():
             yield each

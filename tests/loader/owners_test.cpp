@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uid_t kOtherUser = 1001;
+constexpr uid_t kOtherUser = 64123;  // not the one that runs the tests
 constexpr gid_t kOtherGroup = 1002;
 
 TEST_CASE("owners: settings that others may write to, or exchange, are refused with the cure") {
@@ -43,8 +43,8 @@ TEST_CASE("owners: settings that others may write to, or exchange, are refused w
       {"everyone", 0646, 0755, 0, 0, "everyone may write to it"},
       {"group", 0664, 0755, 0, 0, "its group may write to it"},
       {"the way", 0644, 0777, 0, 0, "everyone may put another folder in its place"},
-      {"another's", 0644, 0755, kOtherUser, 0, "it belongs to user 1001"},
-      {"the way is another's", 0644, 0755, 0, kOtherUser, "which belongs to user 1001"},
+      {"another's", 0644, 0755, kOtherUser, 0, "it belongs to user 64123"},
+      {"the way is another's", 0644, 0755, 0, kOtherUser, "which belongs to user 64123"},
       {"a group's folder", 0644, 0775, 0, 0, "group 1002 may remove it from", kOtherGroup},
       {"a group's folder like /tmp", 0644, 01775, 0, 0, "", kOtherGroup},
       {"a group that only reads", 0644, 0750, 0, 0, "", kOtherGroup},
@@ -111,7 +111,7 @@ TEST_CASE("owners: a group may not remove settings, but the user's own private g
     CHECK_FALSE(doubt_about_way(file, "KILN_CACHE"));  // a cache may be a group's
     REQUIRE(::chown(each.c_str(), 0, 0) == 0);
   }
-  // Not root: user 1001, in group 1001, as one is made by adduser.
+  // Not root: user 64123, in group 64123, as one is made by adduser.
   const pid_t child = ::fork();
   if (child == 0) {
     bool fine = ::chown(folder.c_str(), kOtherUser, kOtherUser) == 0 &&
@@ -134,7 +134,7 @@ TEST_CASE("owners: a project's file counts whoever shares the project, and nobod
     const char* project;  ///< what is wrong with it as a lock file; empty: it counts
     const char* logins;   ///< the same as a file with logins
   };
-  constexpr const char* kAnothers = "it belongs to user 1001";
+  constexpr const char* kAnothers = "it belongs to user 64123";
   constexpr const char* kEveryones = "everyone may write to it";
   const Case cases[] = {
       {"mine", 0644, 0755, 0, 0, "", ""},
@@ -192,7 +192,7 @@ TEST_CASE("owners: a lock file of somebody else's is told with the cure") {
     get_kernel("sample", {.device = Device::cpu(), .cache = scratch / "cache", .lock = file});
   });
   CHECK(error.code() == ErrorCode::kLock);
-  CHECK_CONTAINS(error.what(), "read lock file " + file.string() + ": it belongs to user 1001");
+  CHECK_CONTAINS(error.what(), "read lock file " + file.string() + ": it belongs to user 64123");
   CHECK_CONTAINS(error.what(), "set KILN_SAFE_FOLDERS=" + scratch.path().string());
 }
 

@@ -178,19 +178,16 @@ void note_hit(const Advisory& advisory, const Named& kernel, const std::string& 
   if (hit.is_null()) return;
   std::vector<const Gpu*> gpus;
   for (const Gpu& gpu : host.gpus) gpus.push_back(&gpu);
-  bool here = speaks_of_machine(advisory, gpus, host);
-  std::string doubt = here ? doubt_of(advisory, host) : "";
-  if (!here && gpus.empty() && !host.driver_problem.empty()) {
-    here = true;
-    doubt = "whether it is about this machine is not known: " + host.driver_problem;
-  }
+  const bool cannot_tell = gpus.empty() && !host.driver_problem.empty();
+  const bool here = cannot_tell || speaks_of_machine(advisory, gpus, host);
   audit.refuses = audit.refuses || hit["action"] == "refuses";
-  print("%s %s %s: %s%s\n  %s%s\n", advisory.id.c_str(),
+  print("%s %s %s: %s%s\n  %s\n", advisory.id.c_str(),
         hit["action"].get_ref<const std::string&>().c_str(),
         label(kernel.first, kernel.second).c_str(),
         join(hit["variants"].get<std::vector<std::string>>()).c_str(),
-        here ? "" : " (not on this machine)", text_of(advisory).c_str(),
-        doubt.empty() ? "" : ("; " + doubt).c_str());
+        here ? "" : " (not on this machine)",
+        (here ? text_for(advisory, host) : text_of(advisory)).c_str());
+  const std::string doubt = here ? doubt_of(advisory, host) : "";
   hit.update({{"name", kernel.first},
               {"version", kernel.second},
               {"registry", registry},

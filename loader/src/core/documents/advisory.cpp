@@ -63,6 +63,10 @@ bool asks_driver(const Advisory& advisory) {
   return !advisory.from_driver.empty() || !advisory.to_driver.empty();
 }
 
+bool asks_machine(const Advisory& advisory) {
+  return !advisory.gpus.empty() || asks_driver(advisory);
+}
+
 std::string drivers_text(const Advisory& advisory) {
   return "drivers " + range_text(!advisory.from_driver.empty(), advisory.from_driver,
                                  !advisory.to_driver.empty(), advisory.to_driver, std::identity());
@@ -165,7 +169,7 @@ bool names_variant(const Advisory& advisory, const std::string& id, const Digest
 
 bool speaks_of_machine(const Advisory& advisory, const std::vector<const Gpu*>& gpus,
                        const Host& host) {
-  if (advisory.gpus.empty() && !asks_driver(advisory)) return true;
+  if (!asks_machine(advisory)) return true;
   if (gpus.empty()) return false;
   // What has no numbers, as an open end or a driver that is not known, comes before nothing.
   if (compare_drivers(host.driver_version, advisory.from_driver) < 0) return false;
@@ -181,6 +185,9 @@ std::string text_of(const Advisory& advisory) {
 }
 
 std::string doubt_of(const Advisory& advisory, const Host& host) {
+  if (asks_machine(advisory) && host.gpus.empty() && !host.driver_problem.empty()) {
+    return "whether it is about this machine is not known: " + host.driver_problem;
+  }
   if (!asks_driver(advisory) || !host.driver_version.empty()) return {};
   return "it is about " + drivers_text(advisory) +
          ", and this machine's driver version is not known: " +

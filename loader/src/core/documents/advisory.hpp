@@ -78,7 +78,7 @@ bool speaks_of_machine(const Advisory& advisory, const std::vector<const Gpu*>& 
 /// "advisory KA-7: wrong sums for odd D (https://…)".
 std::string text_of(const Advisory& advisory);
 /// Of one that speaks of this machine only because its driver's version is not known: that, and
-/// where to say it. Else empty.
+/// where to say it; because its driver does not say which GPUs there are: why. Else empty.
 std::string doubt_of(const Advisory& advisory, const Host& host);
 /// Both, of one that speaks of this machine.
 std::string text_for(const Advisory& advisory, const Host& host);

@@ -20,12 +20,14 @@ struct Operand {
   int64_t stride;
   bool by_rows;
 
+  // `count` of k, from `from` on, of the panel of kUnit rows that begins at `row`.
   template <int kUnit>
-  void pack(int64_t row, int64_t rows, int64_t k, float* packed) const {
+  void pack(int64_t row, int64_t rows, int64_t from, int64_t count, float* panel) const {
+    float* packed = panel + from * kUnit;
     if (by_rows) {
-      pack_rows<kUnit>(data + row * stride, stride, rows - row, k, packed);
+      pack_rows<kUnit>(data + row * stride + from, stride, rows - row, count, packed);
     } else {
-      pack_columns<kUnit>(data + row, stride, rows - row, k, packed);
+      pack_columns<kUnit>(data + from * stride + row, stride, rows - row, count, packed);
     }
   }
 };
@@ -201,28 +203,24 @@ class Backward {
     for (int64_t row = 0; row < product.m; row += kBlockRows) {
       const int64_t rows = smaller(product.m - row, kBlockRows);
       const int64_t row_panels = parts_of(rows, kTileRows);
-      team_.for_each_item(row_panels, [&](int64_t panel) {
-        product.a.template pack<kTileRows>(row + panel * kTileRows, product.m, k,
-                                           packed_a_ + panel * kTileRows * k);
-      });
+      team_.for_each_run(
+          row_panels, k, kPackDepth, [&](int64_t panel, int64_t from, int64_t count) {
+            product.a.template pack<kTileRows>(row + panel * kTileRows, product.m, from, count,
+                                               packed_a_ + panel * kTileRows * k);
+          });
       for (int64_t column = 0; column < product.n; column += at_once) {
         const int64_t columns = smaller(product.n - column, at_once);
         const int64_t column_panels = parts_of(columns, kTileColumns);
-        team_.for_each_item(column_panels, [&](int64_t panel) {
-          product.b.template pack<kTileColumns>(column + panel * kTileColumns, product.n, k,
-                                                packed_b_ + panel * kTileColumns * k);
-        });
-        const int64_t groups = groups_of(row_panels);
-        team_.for_each_item(column_panels * groups, [&](int64_t item) {
-          const int64_t panel = item / groups;
-          const int64_t begin = item % groups * kGroup;
-          const int64_t end = smaller(begin + kGroup, row_panels);
-          for (int64_t i = begin; i < end; ++i) {
-            TileSums sums;
-            multiply_tile(packed_a_ + i * kTileRows * k, packed_b_ + panel * kTileColumns * k, k,
-                          product.m - row - i * kTileRows, sums);
-            product.write(sums, row + i * kTileRows, column + panel * kTileColumns);
-          }
+        team_.for_each_run(
+            column_panels, k, kPackDepth, [&](int64_t panel, int64_t from, int64_t count) {
+              product.b.template pack<kTileColumns>(column + panel * kTileColumns, product.n, from,
+                                                    count, packed_b_ + panel * kTileColumns * k);
+            });
+        team_.for_each_pair(row_panels, column_panels, kGroup, [&](int64_t i, int64_t panel) {
+          TileSums sums;
+          multiply_tile(packed_a_ + i * kTileRows * k, packed_b_ + panel * kTileColumns * k, k,
+                        product.m - row - i * kTileRows, sums);
+          product.write(sums, row + i * kTileRows, column + panel * kTileColumns);
         });
       }
     }

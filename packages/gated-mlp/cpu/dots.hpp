@@ -15,9 +15,9 @@
 namespace gated_mlp::cpu {
 
 #if defined(__AVX512F__)
-inline constexpr int64_t kMostFloatDotRows = 48;
+inline constexpr int64_t kMostFloatDotRows = 96;
 #elif defined(__AVX2__)
-inline constexpr int64_t kMostFloatDotRows = 16;  // half of the registers: loads bound the tile
+inline constexpr int64_t kMostFloatDotRows = 32;  // half of the registers: loads bound the tile
 #else
 inline constexpr int64_t kMostFloatDotRows = 24;  // not measured
 #endif

@@ -61,8 +61,7 @@ void write_plain(const Mlp<T>& call, const TileSums& sums, int64_t row, int64_t 
 int64_t most_items(int64_t panels, int64_t d, int64_t h) {
   const int64_t gated = columns_at_once(h, d, 2, kPackedWeights);
   const int64_t plain = columns_at_once(d, h, 1, kPackedWeights);
-  const int64_t products = larger(gated, plain) / kTileColumns * groups_of(panels);
-  return products > panels ? products : panels;
+  return larger(larger(gated, plain) / kTileColumns, int64_t{1}) * panels;
 }
 
 // One block of rows, [first, first + rows) of x and y. Every thread of the team works through all
@@ -78,9 +77,6 @@ struct Block {
   int64_t packed_bytes;  // of weights, at one time
   Team& team;
 
-  int64_t groups() const { return groups_of(panels); }
-  int64_t group_end(int64_t group) const { return smaller((group + 1) * kGroup, panels); }
-
   void pack_x() const {
     team.for_each_item(panels, [&](int64_t panel) {
       const int64_t row = first + panel * kTileRows;
@@ -89,12 +85,12 @@ struct Block {
     });
   }
 
-  // Panel number `panel` of those that begin at `column`.
+  // `count` of k of panel number `panel` of those that begin at `column`.
   static void pack_weights(const T* matrix, int64_t column, int64_t panel, int64_t all_columns,
-                           int64_t k, float* packed) {
+                           int64_t k, int64_t from, int64_t count, float* packed) {
     const int64_t at = column + panel * kTileColumns;
-    pack_rows<kTileColumns>(matrix + at * k, k, all_columns - at, k,
-                            packed + panel * kTileColumns * k);
+    pack_rows<kTileColumns>(matrix + at * k + from, k, all_columns - at, count,
+                            packed + (panel * k + from) * kTileColumns);
   }
 
   void gated() const {
@@ -103,29 +99,27 @@ struct Block {
       const int64_t columns = smaller(round_up(call.h - column, kTileColumns), at_once);
       float* up_weights = weights + at_once * call.d;
       const int64_t weight_panels = columns / kTileColumns;
-      team.for_each_item(2 * weight_panels, [&](int64_t item) {
-        if (item < weight_panels) {
-          pack_weights(call.gate, column, item, call.h, call.d, weights);
-        } else {
-          pack_weights(call.up, column, item - weight_panels, call.h, call.d, up_weights);
-        }
-      });
-      team.for_each_item(weight_panels * groups(), [&](int64_t item) {
-        const int64_t panel = item / groups();
-        const int64_t offset = panel * kTileColumns * call.d;
-        const int64_t group = item % groups();
-        for (int64_t i = group * kGroup; i < group_end(group); ++i) {
-          const float* a = x + i * kTileRows * call.d;
-          TileSums gate_sums;
-          TileSums up_sums;
-          const int64_t row = first + i * kTileRows;
-          multiply_tile(a, weights + offset, call.d, call.m - row, gate_sums);
-          multiply_tile(a, up_weights + offset, call.d, call.m - row, up_sums);
-          with_gate(call.gating.gate, [&]<Gate kGate>() {
-            write_gated<kGate>(call, gate_sums, up_sums, row, column + panel * kTileColumns,
-                               h + i * kTileRows * call.h);
+      team.for_each_run(
+          2 * weight_panels, call.d, kPackDepth, [&](int64_t panel, int64_t from, int64_t count) {
+            if (panel < weight_panels) {
+              pack_weights(call.gate, column, panel, call.h, call.d, from, count, weights);
+            } else {
+              pack_weights(call.up, column, panel - weight_panels, call.h, call.d, from, count,
+                           up_weights);
+            }
           });
-        }
+      team.for_each_pair(panels, weight_panels, kGroup, [&](int64_t i, int64_t panel) {
+        const int64_t offset = panel * kTileColumns * call.d;
+        const float* a = x + i * kTileRows * call.d;
+        const int64_t row = first + i * kTileRows;
+        TileSums gate_sums;
+        TileSums up_sums;
+        multiply_tile(a, weights + offset, call.d, call.m - row, gate_sums);
+        multiply_tile(a, up_weights + offset, call.d, call.m - row, up_sums);
+        with_gate(call.gating.gate, [&]<Gate kGate>() {
+          write_gated<kGate>(call, gate_sums, up_sums, row, column + panel * kTileColumns,
+                             h + i * kTileRows * call.h);
+        });
       });
     }
   }
@@ -135,19 +129,16 @@ struct Block {
     for (int64_t column = 0; column < call.d; column += at_once) {
       const int64_t columns = smaller(round_up(call.d - column, kTileColumns), at_once);
       const int64_t weight_panels = columns / kTileColumns;
-      team.for_each_item(weight_panels, [&](int64_t panel) {
-        pack_weights(call.down, column, panel, call.d, call.h, weights);
-      });
-      team.for_each_item(weight_panels * groups(), [&](int64_t item) {
-        const int64_t panel = item / groups();
-        const int64_t group = item % groups();
-        for (int64_t i = group * kGroup; i < group_end(group); ++i) {
-          const int64_t row = first + i * kTileRows;
-          TileSums sums;
-          multiply_tile(h + i * kTileRows * call.h, weights + panel * kTileColumns * call.h, call.h,
-                        call.m - row, sums);
-          write_plain(call, sums, row, column + panel * kTileColumns);
-        }
+      team.for_each_run(
+          weight_panels, call.h, kPackDepth, [&](int64_t panel, int64_t from, int64_t count) {
+            pack_weights(call.down, column, panel, call.d, call.h, from, count, weights);
+          });
+      team.for_each_pair(panels, weight_panels, kGroup, [&](int64_t i, int64_t panel) {
+        const int64_t row = first + i * kTileRows;
+        TileSums sums;
+        multiply_tile(h + i * kTileRows * call.h, weights + panel * kTileColumns * call.h, call.h,
+                      call.m - row, sums);
+        write_plain(call, sums, row, column + panel * kTileColumns);
       });
     }
   }

@@ -67,12 +67,10 @@ constexpr int64_t packed_columns(int64_t columns, int64_t k, int64_t bytes) {
   return smaller(round_up(columns, kTileColumns) * k, larger(bytes / 4, kTileColumns * k));
 }
 
-// An item of work is one panel of weights against a group of row panels: the weights stay in L2.
+// Row panels that an item of work has, with one panel of weights, at most: the weights stay in L2.
 inline constexpr int64_t kGroup = 24;
-
-constexpr int64_t groups_of(int64_t panels) {
-  return parts_of(panels, kGroup);
-}
+// Of k, what an item packs of a panel: of wide weights few panels are packed at one time.
+inline constexpr int64_t kPackDepth = 1024;
 
 // Writes `columns` <= kLanes columns of a strip, kUnit values each, one after the other:
 // to[c][r] = strip[r][c]. A column's vectors may run over its end into the next one, which is

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/backward.hpp"
 
+#include "cpu/panels.hpp"
 #include "cpu/threads.hpp"
 #include "cpu/tile.hpp"
 #include "cpu/vector.hpp"
@@ -20,10 +21,9 @@ struct Operand {
   int64_t stride;
   bool by_rows;
 
-  // `count` of k, from `from` on, of the panel of kUnit rows that begins at `row`.
+  // `count` of k, from `from` on, of the kUnit rows that begin at `row`.
   template <int kUnit>
-  void pack(int64_t row, int64_t rows, int64_t from, int64_t count, float* panel) const {
-    float* packed = panel + from * kUnit;
+  void pack(int64_t row, int64_t rows, int64_t from, int64_t count, float* packed) const {
     if (by_rows) {
       pack_rows<kUnit>(data + row * stride + from, stride, rows - row, count, packed);
     } else {
@@ -63,33 +63,26 @@ struct Product {
   }
 };
 
-// Floats that the packed operands of a product take, of any k up to this one: a call's last hidden
-// columns are fewer.
-struct Packed {
-  int64_t a, b;
-};
-
-Packed packed_floats(int64_t m, int64_t n, int64_t k) {
-  return {smaller(round_up(m, kTileRows), kBlockRows) * k, packed_columns(n, k, kPackedWeights)};
+// Floats that the packed rows of a product take.
+int64_t packed_floats(int64_t m, int64_t k) {
+  return smaller(round_up(m, kTileRows), kBlockRows) * k;
 }
 
-Packed room_for(const Packed& one, const Packed& other) {
-  return {larger(one.a, other.a), larger(one.b, other.b)};
-}
-
-// In floats.
 struct Sizes {
-  int64_t hidden;  // of each of three matrices
-  int64_t grad_x;
-  Packed packed;
+  int64_t hidden;   // floats of each of three matrices
+  int64_t grad_x;   // floats
+  int64_t packed;   // floats
+  int64_t scratch;  // floats of each thread
+  int threads;      // that have any
 };
 
 Sizes sizes_of(int64_t m, int64_t d, int64_t h) {
   const int64_t columns = smaller(h, kHiddenBlock);
-  const Packed packed =
-      room_for(room_for(packed_floats(m, columns, d), packed_floats(m, d, columns)),
-               room_for(packed_floats(columns, d, m), packed_floats(d, columns, m)));
-  return {m * columns, m * d, packed};
+  const int64_t packed = larger(larger(packed_floats(m, d), packed_floats(m, columns)),
+                                larger(packed_floats(columns, m), packed_floats(d, m)));
+  const int64_t panels = parts_of(smaller(larger(m, larger(d, columns)), kBlockRows), kTileRows);
+  return {m * columns, m * d, packed, panel_floats(panels, 1),
+          panel_threads(panels, parts_of(larger(d, columns), kTileColumns))};
 }
 
 // Without columns of x nothing depends on its rows: every gradient is that of no rows.
@@ -101,15 +94,15 @@ int64_t rows_of(int64_t m, int64_t d) {
 template <class T>
 class Backward {
  public:
-  Backward(const MlpBackward<T>& call, float* workspace, int64_t packed_bytes, Team& team)
-      : call_(call), team_(team), packed_bytes_(packed_bytes) {
+  // `workspace` is what all threads share, `scratch` what this one has alone.
+  Backward(const MlpBackward<T>& call, float* workspace, float* scratch, int threads, Team& team)
+      : call_(call), team_(team), threads_(threads), scratch_(scratch) {
     const Sizes sizes = sizes_of(call.m, call.d, call.h);
     g_ = workspace;
     u_ = g_ + sizes.hidden;
     h_ = u_ + sizes.hidden;
     grad_x_ = h_ + sizes.hidden;
-    packed_a_ = grad_x_ + sizes.grad_x;
-    packed_b_ = packed_a_ + sizes.packed.a;
+    packed_ = grad_x_ + sizes.grad_x;
   }
 
   void run() const {
@@ -199,30 +192,20 @@ class Backward {
   template <class A, class B, class Out>
   void multiply(const Product<A, B, Out>& product) const {
     const int64_t k = product.k;
-    const int64_t at_once = columns_at_once(product.n, k, 1, packed_bytes_);
     for (int64_t row = 0; row < product.m; row += kBlockRows) {
       const int64_t rows = smaller(product.m - row, kBlockRows);
-      const int64_t row_panels = parts_of(rows, kTileRows);
-      team_.for_each_run(
-          row_panels, k, kPackDepth, [&](int64_t panel, int64_t from, int64_t count) {
-            product.a.template pack<kTileRows>(row + panel * kTileRows, product.m, from, count,
-                                               packed_a_ + panel * kTileRows * k);
+      team_.for_each_item(parts_of(rows, kTileRows), [&](int64_t panel) {
+        product.a.template pack<kTileRows>(row + panel * kTileRows, product.m, 0, k,
+                                           packed_ + panel * kTileRows * k);
+      });
+      multiply_panels<1>(
+          team_, threads_, scratch_, packed_, rows, product.n, k,
+          [&](int, int64_t column, int64_t from, int64_t count, float* to) {
+            product.b.template pack<kTileColumns>(column, product.n, from, count, to);
+          },
+          [&](int64_t panel, int64_t column, const TileSums* sums) {
+            product.write(sums[0], row + panel * kTileRows, column);
           });
-      for (int64_t column = 0; column < product.n; column += at_once) {
-        const int64_t columns = smaller(product.n - column, at_once);
-        const int64_t column_panels = parts_of(columns, kTileColumns);
-        team_.for_each_run(
-            column_panels, k, kPackDepth, [&](int64_t panel, int64_t from, int64_t count) {
-              product.b.template pack<kTileColumns>(column + panel * kTileColumns, product.n, from,
-                                                    count, packed_b_ + panel * kTileColumns * k);
-            });
-        team_.for_each_pair(row_panels, column_panels, kGroup, [&](int64_t i, int64_t panel) {
-          TileSums sums;
-          multiply_tile(packed_a_ + i * kTileRows * k, packed_b_ + panel * kTileColumns * k, k,
-                        product.m - row - i * kTileRows, sums);
-          product.write(sums, row + i * kTileRows, column + panel * kTileColumns);
-        });
-      }
     }
   }
 
@@ -263,24 +246,19 @@ class Backward {
 
   const MlpBackward<T>& call_;
   Team& team_;
-  const int64_t packed_bytes_;  // of b, at one time
-  float* g_;                    // of a block: gate's products with x, then their gradients
-  float* u_;                    // the same of up
-  float* h_;                    // the gradient of h, then h
+  const int threads_;
+  float* const scratch_;
+  float* g_;  // of a block: gate's products with x, then their gradients
+  float* u_;  // the same of up
+  float* h_;  // the gradient of h, then h
   float* grad_x_;
-  float* packed_a_;
-  float* packed_b_;
+  float* packed_;
 };
 
 template <class T>
 double threads_worth(const MlpBackward<T>& call) {
   return 18.0 * static_cast<double>(call.m) * static_cast<double>(call.d) *
          static_cast<double>(call.h) / kFlopsPerThread;
-}
-
-// About the most items that a region has: the panels of its longest side.
-int64_t most_items(int64_t m, int64_t d, int64_t h) {
-  return larger(m, larger(d, h)) / kTileRows + 1;
 }
 
 }  // namespace
@@ -293,17 +271,22 @@ size_t mlp_backward_workspace_bytes(int64_t m, int64_t d, int64_t h) {
   if (m > kMostExtent || d > kMostExtent || h > kMostExtent) return SIZE_MAX;
   if (static_cast<double>(m) * static_cast<double>(d) > kMostElements) return SIZE_MAX;
   const Sizes sizes = sizes_of(m, d, h);
-  return 4 * static_cast<size_t>(3 * sizes.hidden + sizes.grad_x + sizes.packed.a + sizes.packed.b);
+  return 4 * static_cast<size_t>(3 * sizes.hidden + sizes.grad_x + sizes.packed +
+                                 sizes.threads * sizes.scratch);
 }
 
 template <class T>
 void mlp_backward(const MlpBackward<T>& asked, void* workspace) {
   MlpBackward<T> call = asked;
   call.m = rows_of(asked.m, asked.d);
-  const int threads =
-      threads_for(threads_worth(call), most_items(call.m, call.d, call.h), call.threads);
+  const Sizes sizes = sizes_of(call.m, call.d, call.h);
+  float* scratch = static_cast<float*>(workspace);
+  float* shared = scratch + sizes.threads * sizes.scratch;
+  const int threads = threads_for(threads_worth(call), sizes.threads, call.threads);
+  int taken = 0;
   run_team(threads, [&](Team& team) {
-    Backward<T>(call, static_cast<float*>(workspace), packed_weights(threads), team).run();
+    float* mine = scratch + __atomic_fetch_add(&taken, 1, __ATOMIC_RELAXED) * sizes.scratch;
+    Backward<T>(call, shared, mine, threads, team).run();
   });
 }
 

@@ -4,6 +4,7 @@
 #include "cpu/amx.hpp"
 #include "cpu/amx_tile.hpp"
 #include "cpu/dots.hpp"
+#include "cpu/panels.hpp"
 #include "cpu/threads.hpp"
 #include "cpu/tile.hpp"
 #include "cpu/vector.hpp"
@@ -15,14 +16,15 @@ struct Sizes {
   int64_t rows;     // of a block, padded to tiles
   int64_t x;        // floats
   int64_t h;        // floats
-  int64_t weights;  // floats
+  int64_t scratch;  // floats of each thread
+  int threads;      // that have any
 };
 
 Sizes sizes_of(int64_t m, int64_t d, int64_t h) {
   const int64_t rows = m < kBlockRows ? round_up(m, kTileRows) : kBlockRows;
-  const int64_t gated = 2 * columns_at_once(h, d, 2, kPackedWeights) * d;
-  const int64_t plain = columns_at_once(d, h, 1, kPackedWeights) * h;
-  return {rows, rows * d, rows * h, larger(gated, plain)};
+  const int64_t panels = rows / kTileRows;
+  return {rows, rows * d, rows * h, panel_floats(panels, 2),
+          panel_threads(panels, parts_of(larger(d, h), kTileColumns))};
 }
 
 // h of one tile into its packed panel: packed[column][row]. `row` is that of x.
@@ -57,90 +59,52 @@ void write_plain(const Mlp<T>& call, const TileSums& sums, int64_t row, int64_t 
   }
 }
 
-// The most items that a region of a block has.
-int64_t most_items(int64_t panels, int64_t d, int64_t h) {
-  const int64_t gated = columns_at_once(h, d, 2, kPackedWeights);
-  const int64_t plain = columns_at_once(d, h, 1, kPackedWeights);
-  return larger(larger(gated, plain) / kTileColumns, int64_t{1}) * panels;
-}
-
 // One block of rows, [first, first + rows) of x and y. Every thread of the team works through all
 // of it.
 template <class T>
 struct Block {
   const Mlp<T>& call;
   int64_t first;
-  int64_t panels;  // of kTileRows rows
+  int64_t rows;
   float* x;
   float* h;
-  float* weights;
-  int64_t packed_bytes;  // of weights, at one time
+  float* scratch;  // of this thread
+  int threads;
   Team& team;
 
   void pack_x() const {
-    team.for_each_item(panels, [&](int64_t panel) {
+    team.for_each_item(parts_of(rows, kTileRows), [&](int64_t panel) {
       const int64_t row = first + panel * kTileRows;
       pack_rows<kTileRows>(call.x + row * call.d, call.d, call.m - row, call.d,
                            x + panel * kTileRows * call.d);
     });
   }
 
-  // `count` of k of panel number `panel` of those that begin at `column`.
-  static void pack_weights(const T* matrix, int64_t column, int64_t panel, int64_t all_columns,
-                           int64_t k, int64_t from, int64_t count, float* packed) {
-    const int64_t at = column + panel * kTileColumns;
-    pack_rows<kTileColumns>(matrix + at * k + from, k, all_columns - at, count,
-                            packed + (panel * k + from) * kTileColumns);
-  }
-
   void gated() const {
-    const int64_t at_once = columns_at_once(call.h, call.d, 2, packed_bytes);
-    for (int64_t column = 0; column < call.h; column += at_once) {
-      const int64_t columns = smaller(round_up(call.h - column, kTileColumns), at_once);
-      float* up_weights = weights + at_once * call.d;
-      const int64_t weight_panels = columns / kTileColumns;
-      team.for_each_run(
-          2 * weight_panels, call.d, kPackDepth, [&](int64_t panel, int64_t from, int64_t count) {
-            if (panel < weight_panels) {
-              pack_weights(call.gate, column, panel, call.h, call.d, from, count, weights);
-            } else {
-              pack_weights(call.up, column, panel - weight_panels, call.h, call.d, from, count,
-                           up_weights);
-            }
+    multiply_panels<2>(
+        team, threads, scratch, x, rows, call.h, call.d,
+        [&](int matrix, int64_t column, int64_t from, int64_t count, float* to) {
+          const T* weights = (matrix == 0 ? call.gate : call.up) + column * call.d + from;
+          pack_rows<kTileColumns>(weights, call.d, call.h - column, count, to);
+        },
+        [&](int64_t i, int64_t column, const TileSums* sums) {
+          with_gate(call.gating.gate, [&]<Gate kGate>() {
+            write_gated<kGate>(call, sums[0], sums[1], first + i * kTileRows, column,
+                               h + i * kTileRows * call.h);
           });
-      team.for_each_pair(panels, weight_panels, kGroup, [&](int64_t i, int64_t panel) {
-        const int64_t offset = panel * kTileColumns * call.d;
-        const float* a = x + i * kTileRows * call.d;
-        const int64_t row = first + i * kTileRows;
-        TileSums gate_sums;
-        TileSums up_sums;
-        multiply_tile(a, weights + offset, call.d, call.m - row, gate_sums);
-        multiply_tile(a, up_weights + offset, call.d, call.m - row, up_sums);
-        with_gate(call.gating.gate, [&]<Gate kGate>() {
-          write_gated<kGate>(call, gate_sums, up_sums, row, column + panel * kTileColumns,
-                             h + i * kTileRows * call.h);
         });
-      });
-    }
   }
 
   void plain() const {
-    const int64_t at_once = columns_at_once(call.d, call.h, 1, packed_bytes);
-    for (int64_t column = 0; column < call.d; column += at_once) {
-      const int64_t columns = smaller(round_up(call.d - column, kTileColumns), at_once);
-      const int64_t weight_panels = columns / kTileColumns;
-      team.for_each_run(
-          weight_panels, call.h, kPackDepth, [&](int64_t panel, int64_t from, int64_t count) {
-            pack_weights(call.down, column, panel, call.d, call.h, from, count, weights);
-          });
-      team.for_each_pair(panels, weight_panels, kGroup, [&](int64_t i, int64_t panel) {
-        const int64_t row = first + i * kTileRows;
-        TileSums sums;
-        multiply_tile(h + i * kTileRows * call.h, weights + panel * kTileColumns * call.h, call.h,
-                      call.m - row, sums);
-        write_plain(call, sums, row, column + panel * kTileColumns);
-      });
-    }
+    multiply_panels<1>(
+        team, threads, scratch, h, rows, call.d, call.h,
+        [&](int, int64_t column, int64_t from, int64_t count, float* to) {
+          pack_rows<kTileColumns>(call.down + column * call.h + from, call.h, call.d - column,
+                                  count, to);
+        },
+        [&](int64_t i, int64_t column, const TileSums* sums) {
+          write_plain(call, sums[0], first + i * kTileRows, column);
+        });
   }
 };
 
@@ -156,7 +120,7 @@ size_t mlp_workspace_bytes(int64_t m, int64_t d, int64_t h) {
 #endif
   if (m <= kMostFloatDotRows) return bytes;
   const Sizes sizes = sizes_of(m, d, h);
-  return larger(bytes, 4 * static_cast<size_t>(sizes.x + sizes.h + sizes.weights));
+  return larger(bytes, 4 * static_cast<size_t>(sizes.x + sizes.h + sizes.threads * sizes.scratch));
 }
 
 template <class T>
@@ -166,16 +130,16 @@ void mlp(const Mlp<T>& call, void* workspace) {
     return;
   }
   const Sizes sizes = sizes_of(call.m, call.d, call.h);
-  float* x = static_cast<float*>(workspace);
+  float* scratch = static_cast<float*>(workspace);
+  float* x = scratch + sizes.threads * sizes.scratch;
   float* h = x + sizes.x;
-  float* weights = h + sizes.h;
-  const int64_t items = most_items(sizes.rows / kTileRows, call.d, call.h);
-  const int threads = threads_for(threads_worth(call), items, call.threads);
+  const int threads = threads_for(threads_worth(call), sizes.threads, call.threads);
+  int taken = 0;
   run_team(threads, [&](Team& team) {
+    float* mine = scratch + __atomic_fetch_add(&taken, 1, __ATOMIC_RELAXED) * sizes.scratch;
     for (int64_t row = 0; row < call.m; row += kBlockRows) {
-      const int64_t rows = smaller(call.m - row, kBlockRows);
-      const Block<T> block = {call, row,     parts_of(rows, kTileRows), x,
-                              h,    weights, packed_weights(threads),   team};
+      const Block<T> block = {call,    row, smaller(call.m - row, kBlockRows), x, h, mine,
+                              threads, team};
       block.pack_x();
       block.gated();
       block.plain();

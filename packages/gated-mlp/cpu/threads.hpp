@@ -52,33 +52,6 @@ class Team {
     wait_for_others();
   }
 
-  // A region of runs: function(panel, from, count) for at most `run` at one time of the `length` of
-  // each panel.
-  template <class Function>
-  void for_each_run(int64_t panels, int64_t length, int64_t run, const Function& function) {
-    const int64_t runs = (length + run - 1) / run;
-    for_each_item(panels * runs, [&](int64_t item) {
-      const int64_t from = item % runs * run;
-      const int64_t left = length - from;
-      function(item / runs, from, left < run ? left : run);
-    });
-  }
-
-  // A region of pairs: function(row, column) for each. An item is up to `most` rows of a column,
-  // and fewer where that leaves two items for each thread.
-  template <class Function>
-  void for_each_pair(int64_t rows, int64_t columns, int64_t most, const Function& function) {
-    const int64_t share = rows * columns / (2 * wanted_);
-    const int64_t group = share < 1 ? 1 : share < most ? share : most;
-    const int64_t groups = (rows + group - 1) / group;
-    for_each_item(columns * groups, [&](int64_t item) {
-      const int64_t first = item % groups * group;
-      for (int64_t row = first; row < first + group && row < rows; ++row) {
-        function(row, item / groups);
-      }
-    });
-  }
-
  private:
   friend struct Worker;
   int64_t take() { return __atomic_fetch_add(&next_, 1, __ATOMIC_RELAXED); }

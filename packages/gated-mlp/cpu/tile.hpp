@@ -27,9 +27,6 @@ inline constexpr int kTileColumns = kTileVectors * kLanes;
 inline constexpr int64_t kBlockRows = 1008;
 // k is summed in runs of this: rounding grows with its root.
 inline constexpr int64_t kSumDepth = 512;
-// Bytes of packed weights: of each thread what stays in its L2, together a part of a shared L3.
-inline constexpr int64_t kPackedByThread = 1 << 20;
-inline constexpr int64_t kPackedWeights = 8 << 20;
 // Below, calling a thread costs more than it saves.
 inline constexpr double kFlopsPerThread = 4e6;
 inline constexpr double kBytesPerThread = 256 << 10;
@@ -49,28 +46,6 @@ constexpr int64_t parts_of(int64_t extent, int64_t unit) {
 constexpr int64_t round_up(int64_t value, int64_t unit) {
   return parts_of(value, unit) * unit;
 }
-
-constexpr int64_t packed_weights(int threads) {
-  return smaller(threads * kPackedByThread, kPackedWeights);
-}
-
-// Columns whose weights are packed at one time, into so many bytes.
-constexpr int64_t columns_at_once(int64_t columns, int64_t k, int64_t matrices, int64_t bytes) {
-  const int64_t fit = bytes / (4 * matrices * (k > 0 ? k : 1)) / kTileColumns;
-  const int64_t wanted = (fit > 0 ? fit : 1) * kTileColumns;
-  const int64_t all = round_up(columns, kTileColumns);
-  return smaller(wanted, all);
-}
-
-// Floats of columns_at_once of one matrix, at most, of any k up to this one.
-constexpr int64_t packed_columns(int64_t columns, int64_t k, int64_t bytes) {
-  return smaller(round_up(columns, kTileColumns) * k, larger(bytes / 4, kTileColumns * k));
-}
-
-// Row panels that an item of work has, with one panel of weights, at most: the weights stay in L2.
-inline constexpr int64_t kGroup = 24;
-// Of k, what an item packs of a panel: of wide weights few panels are packed at one time.
-inline constexpr int64_t kPackDepth = 1024;
 
 // Writes `columns` <= kLanes columns of a strip, kUnit values each, one after the other:
 // to[c][r] = strip[r][c]. A column's vectors may run over its end into the next one, which is
@@ -127,36 +102,34 @@ struct alignas(64) TileSums {
   float at[kTileRows][kTileColumns];
 };
 
-// sums = A B^T for kRows rows of one packed panel of A, and one panel of B.
+// sums = A B^T, or gets that added, for kRows rows of one packed panel of A, and one panel of B. A
+// run of kSumDepth or less of k.
 template <int kRows>
-[[gnu::noinline]] void multiply_rows(const float* a, const float* b, int64_t k, TileSums& sums) {
-  if (k == 0) sums = {};
-  for (int64_t from = 0; from < k; from += kSumDepth) {
-    const int64_t depth = smaller(k - from, kSumDepth);
-    Floats sum[kRows][kTileVectors] = {};
-    for (int64_t step = 0; step < depth; ++step) {
-      // Panels are longer than L1 and come from L2; the hardware alone is late (2% of the time).
-      __builtin_prefetch(a + 32 * kTileRows);
-      __builtin_prefetch(b + 16 * kTileColumns);
-      if (kVectorBytes == 64) __builtin_prefetch(b + 16 * kTileColumns + kLanes);
-      Floats column[kTileVectors];
+[[gnu::noinline]] void multiply_rows(const float* a, const float* b, int64_t depth, bool adds,
+                                     TileSums& sums) {
+  Floats sum[kRows][kTileVectors] = {};
+  for (int64_t step = 0; step < depth; ++step) {
+    // Panels are longer than L1 and come from L2; the hardware alone is late (2% of the time).
+    __builtin_prefetch(a + 32 * kTileRows);
+    __builtin_prefetch(b + 16 * kTileColumns);
+    if (kVectorBytes == 64) __builtin_prefetch(b + 16 * kTileColumns + kLanes);
+    Floats column[kTileVectors];
 #pragma clang loop unroll(full)
-      for (int j = 0; j < kTileVectors; ++j) column[j] = load(b + j * kLanes);
-#pragma clang loop unroll(full)
-      for (int i = 0; i < kRows; ++i) {
-#pragma clang loop unroll(full)
-        for (int j = 0; j < kTileVectors; ++j) sum[i][j] += column[j] * a[i];
-      }
-      a += kTileRows;
-      b += kTileColumns;
-    }
+    for (int j = 0; j < kTileVectors; ++j) column[j] = load(b + j * kLanes);
 #pragma clang loop unroll(full)
     for (int i = 0; i < kRows; ++i) {
 #pragma clang loop unroll(full)
-      for (int j = 0; j < kTileVectors; ++j) {
-        float* to = sums.at[i] + j * kLanes;
-        store(to, from == 0 ? sum[i][j] : load(to) + sum[i][j]);
-      }
+      for (int j = 0; j < kTileVectors; ++j) sum[i][j] += column[j] * a[i];
+    }
+    a += kTileRows;
+    b += kTileColumns;
+  }
+#pragma clang loop unroll(full)
+  for (int i = 0; i < kRows; ++i) {
+#pragma clang loop unroll(full)
+    for (int j = 0; j < kTileVectors; ++j) {
+      float* to = sums.at[i] + j * kLanes;
+      store(to, adds ? load(to) + sum[i][j] : sum[i][j]);
     }
   }
 }
@@ -171,8 +144,9 @@ void with_rows(int64_t rows, const Function& function) {
 }
 
 // The same for the first `rows` > 0 rows of the panel: of the last one not all may be there.
-inline void multiply_tile(const float* a, const float* b, int64_t k, int64_t rows, TileSums& sums) {
-  with_rows<kTileRows>(rows, [&]<int kRows>() { multiply_rows<kRows>(a, b, k, sums); });
+inline void multiply_tile(const float* a, const float* b, int64_t depth, int64_t rows, bool adds,
+                          TileSums& sums) {
+  with_rows<kTileRows>(rows, [&]<int kRows>() { multiply_rows<kRows>(a, b, depth, adds, sums); });
 }
 
 }  // namespace gated_mlp::cpu

@@ -9,14 +9,12 @@
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
 #include <cstdlib>
 #include <mutex>
 #include <numeric>
 #include <set>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "cpu/quota.hpp"
@@ -218,53 +216,6 @@ void check_regions(int threads, int64_t items) {
     }
   });
   for (const int64_t value : even) CHECK(value == kRegions);
-}
-
-TEST_CASE(
-    "pairs and runs are shared out whole: each comes once, and enough items for all threads") {
-  struct Shape {
-    int threads;
-    int64_t rows, columns, most, share;  // the most rows that follow each other in an item
-  };
-  for (const Shape& of : {Shape{1, 72, 8, 24, 24}, Shape{1, 5, 8, 24, 5}, Shape{4, 5, 8, 24, 5},
-                          Shape{16, 5, 8, 24, 1}, Shape{16, 72, 8, 24, 18}, Shape{16, 1, 3, 24, 1},
-                          Shape{3, 0, 8, 24, 0}, Shape{3, 7, 0, 24, 0}}) {
-    CAPTURE(of.threads);
-    CAPTURE(of.rows);
-    CAPTURE(of.columns);
-    std::vector<std::atomic<int>> seen(static_cast<std::size_t>(of.rows * of.columns));
-    std::atomic<int64_t> longest = 0;
-    run_team(of.threads, [&](Team& team) {
-      int64_t run = 0, row_before = -2, column_before = -2;
-      team.for_each_pair(of.rows, of.columns, of.most, [&](int64_t row, int64_t column) {
-        ++seen[static_cast<std::size_t>(column * of.rows + row)];
-        run = column == column_before && row == row_before + 1 && row % of.share != 0 ? run + 1 : 1;
-        row_before = row, column_before = column;
-        for (int64_t most = longest; most < run && !longest.compare_exchange_weak(most, run);) {
-        }
-      });
-    });
-    for (const std::atomic<int>& count : seen) CHECK(count == 1);
-    CHECK(longest == (of.columns == 0 ? 0 : of.share));
-  }
-
-  for (const auto& [panels, length] :
-       {std::pair<int64_t, int64_t>{3, 10}, {3, 12}, {1, 1}, {2, 0}, {0, 9}}) {
-    CAPTURE(panels);
-    CAPTURE(length);
-    std::vector<std::atomic<int>> seen(static_cast<std::size_t>(panels * length));
-    std::atomic<int> longer = 0;
-    run_team(3, [&](Team& team) {
-      team.for_each_run(panels, length, 4, [&](int64_t panel, int64_t from, int64_t count) {
-        if (count > 4) ++longer;
-        for (int64_t i = from; i < from + count; ++i) {
-          ++seen[static_cast<std::size_t>(panel * length + i)];
-        }
-      });
-    });
-    for (const std::atomic<int>& count : seen) CHECK(count == 1);
-    CHECK(longer == 0);
-  }
 }
 
 // What each thread of a team finds; every thread takes part, whoever takes the items.

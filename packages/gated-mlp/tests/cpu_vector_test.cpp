@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the CPU kernels compute with: powers of two, and room for packed columns.
+// What the CPU kernels compute with: powers of two.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <cstring>
 #include <initializer_list>
 
-#include "cpu/tile.hpp"
+#include "cpu/vector.hpp"
 
 namespace gated_mlp::cpu {
 namespace {
@@ -31,23 +31,6 @@ TEST_CASE("exp2 is within 2e-7 of each power, and a NaN stays one") {
   for (const std::uint32_t bits : {0x7fc00000u, 0x7fffffffu, 0xffffffffu, 0x7f812345u}) {
     CAPTURE(bits);
     CHECK(std::isnan(exp2(broadcast(number_of(bits)))[0]));
-  }
-}
-
-// backward's last hidden columns are the k of a product that was given room for more of them.
-TEST_CASE("columns that are packed at once have room, whatever is left of k") {
-  for (const int threads : {1, 2, 3, 8, 64}) {
-    for (const std::int64_t columns : {1, 17, 672, 3500, 6144, 12288}) {
-      for (const std::int64_t most : {1, 64, 672, 6000, 3000000}) {
-        const std::int64_t room = packed_columns(columns, most, kPackedWeights);
-        for (std::int64_t k = 1; k <= most; k += 1 + k / 100) {
-          const std::int64_t taken = columns_at_once(columns, k, 1, packed_weights(threads)) * k;
-          if (taken <= room) continue;
-          FAIL_CHECK(columns << " columns of " << k << ": " << taken << " floats in " << room);
-          break;
-        }
-      }
-    }
   }
 }
 

@@ -473,14 +473,14 @@ def regime_line(name, regime, rounds):
     return f"graph replays, round robin, {name}: {regime_text(regime)}; {rounds}"
 
 
-def write_result(result, path):
-    """One shape a line."""
+def write_result(result, path, lines="shapes"):
+    """One shape a line, or whatever `lines` names a list of."""
     if not path:
         return
-    shapes = ",\n  ".join(json.dumps(shape) for shape in result["shapes"])
-    head = json.dumps({key: value for key, value in result.items() if key != "shapes"}, indent=1)[:-2]
+    each = ",\n  ".join(json.dumps(one) for one in result[lines])
+    head = json.dumps({key: value for key, value in result.items() if key != lines}, indent=1)[:-2]
     with open(path, "w", encoding="utf-8") as file:
-        file.write(f'{head},\n "shapes": [\n  {shapes}\n ]\n}}\n')
+        file.write(f'{head},\n "{lines}": [\n  {each}\n ]\n}}\n')
 
 
 def read_options(words):

@@ -21,7 +21,6 @@ the ratios.
 import argparse
 import copy
 import datetime
-import json
 import pathlib
 import statistics
 import time
@@ -29,6 +28,7 @@ import time
 import torch
 import transformers
 
+import eager as bench
 import kiln.operators
 import kiln.torch
 
@@ -191,7 +191,7 @@ def main():
                 facts = {"failed": f"{type(error).__name__}: {error}"[:300]}
             result["results"].append({"slice": name, "mode": mode, "swapped": swapped} | facts)
             print({key: value for key, value in result["results"][-1].items() if key != "rounds"}, flush=True)
-            arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+            bench.write_result(result, arguments.out, "results")
 
 
 if __name__ == "__main__":

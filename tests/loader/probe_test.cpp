@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <vector>
@@ -422,6 +423,15 @@ TEST_CASE("probe: a driver that is overridden has the version that is given, or 
   }
   const Environment cuda("KILN_OVERRIDE_CUDA", "12.2");  // another driver than this machine's
   CHECK(probe_host().driver_version.empty());
+}
+
+TEST_CASE("probe: a CPU's model is what Linux calls it") {
+  std::ifstream table("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(table, line) && !line.starts_with("model name")) {
+  }
+  const std::size_t colon = line.find(": ");
+  CHECK(cpu_model() == (colon == std::string::npos ? "" : line.substr(colon + 2)));
 }
 
 TEST_CASE("probe: the driver's version is the kernel module's, where it is one") {

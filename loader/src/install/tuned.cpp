@@ -2,6 +2,7 @@
 #include "install/tuned.hpp"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "base/draft.hpp"
@@ -160,8 +161,11 @@ fs::path tuned_path(const Resolution& resolution, const Variant& variant) {
 }
 
 Tuned read_tuned(const Resolution& resolution, const Variant& variant) {
+  const fs::path folder = folder_of(kTables);
+  // Most machines have no table; then nobody asks what the CPU is called, which a table's name has.
+  std::error_code unknown;
+  if (folder.empty() || (!fs::exists(folder, unknown) && !unknown)) return {};
   Tuned tuned{.file = tuned_path(resolution, variant), .table = std::nullopt, .text = ""};
-  if (tuned.file.empty()) return tuned;
   const std::optional<Json> document = read_kept(kTables, tuned.file);
   if (!document) return tuned;
   TunedTable table;

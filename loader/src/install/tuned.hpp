@@ -72,7 +72,7 @@ struct TunedTable {
 
 /// What there is for the variant that was chosen.
 struct Tuned {
-  std::filesystem::path file;  ///< where it is, or would be; empty: the environment names no folder
+  std::filesystem::path file;  ///< where it is, or would be; empty: there is no folder of tables
   std::optional<TunedTable> table;  ///< of these bytes
   std::string text;                 ///< for Resolution::tuned; empty: there is none
 };

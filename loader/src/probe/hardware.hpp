@@ -11,7 +11,7 @@
 
 namespace kiln {
 
-/// "AMD EPYC 9454 48-Core Processor"; empty where Linux does not say it, as on most of aarch64.
+/// "AMD EPYC 9454 48-Core Processor", as an x86-64 CPU says it; empty on others.
 std::string cpu_model();
 
 /// "580.159.04": the NVIDIA kernel module's; empty where there is none to be seen.

@@ -35,9 +35,9 @@ std::string first_line_of(const char* file) {
 std::string cpu_model() {
 #if defined(__x86_64__)
   std::array<unsigned, 12> words{};
-  for (unsigned i = 0; i < 3; ++i) {
-    unsigned* const four = &words[4 * i];
-    if (__get_cpuid(0x80000002 + i, four, four + 1, four + 2, four + 3) == 0) return {};
+  unsigned leaf = 0x80000002;
+  for (unsigned* four = words.data(); four != words.data() + words.size(); four += 4) {
+    if (__get_cpuid(leaf++, four, four + 1, four + 2, four + 3) == 0) return {};
   }
   std::array<char, sizeof(words) + 1> text{};
   std::memcpy(text.data(), words.data(), sizeof(words));

@@ -79,6 +79,10 @@ int open(const char* path, int flags, ...) {
   va_end(rest);
   return __wrap_open(path, flags, mode);
 }
+// A machine of 64 CPUs; how many of them a call has, the mask says.
+long sysconf(int name) noexcept {
+  return name == _SC_NPROCESSORS_CONF ? 64 : next(sysconf, "sysconf")(name);
+}
 // What a hardened package calls where no mode is given.
 int __open_2(const char* path, int flags);
 int __open_2(const char* path, int flags) {

@@ -68,6 +68,11 @@ int64_t packed_floats(int64_t m, int64_t k) {
   return smaller(round_up(m, kTileRows), kBlockRows) * k;
 }
 
+double threads_worth(int64_t m, int64_t d, int64_t h) {
+  return 18.0 * static_cast<double>(m) * static_cast<double>(d) * static_cast<double>(h) /
+         kFlopsPerThread;
+}
+
 struct Sizes {
   int64_t hidden;   // floats of each of three matrices
   int64_t grad_x;   // floats
@@ -81,8 +86,9 @@ Sizes sizes_of(int64_t m, int64_t d, int64_t h) {
   const int64_t packed = larger(larger(packed_floats(m, d), packed_floats(m, columns)),
                                 larger(packed_floats(columns, m), packed_floats(d, m)));
   const int64_t panels = parts_of(smaller(larger(m, larger(d, columns)), kBlockRows), kTileRows);
+  const auto items = static_cast<double>(panels * parts_of(larger(d, columns), kTileColumns));
   return {m * columns, m * d, packed, panel_floats(panels, 1),
-          panel_threads(panels, parts_of(larger(d, columns), kTileColumns))};
+          panel_threads(threads_worth(m, d, h), items)};
 }
 
 // Without columns of x nothing depends on its rows: every gradient is that of no rows.
@@ -255,12 +261,6 @@ class Backward {
   float* packed_;
 };
 
-template <class T>
-double threads_worth(const MlpBackward<T>& call) {
-  return 18.0 * static_cast<double>(call.m) * static_cast<double>(call.d) *
-         static_cast<double>(call.h) / kFlopsPerThread;
-}
-
 }  // namespace
 
 size_t mlp_backward_workspace_bytes(int64_t m, int64_t d, int64_t h) {
@@ -282,7 +282,8 @@ void mlp_backward(const MlpBackward<T>& asked, void* workspace) {
   const Sizes sizes = sizes_of(call.m, call.d, call.h);
   float* scratch = static_cast<float*>(workspace);
   float* shared = scratch + sizes.threads * sizes.scratch;
-  const int threads = threads_for(threads_worth(call), sizes.threads, call.threads);
+  const int threads =
+      threads_for(threads_worth(call.m, call.d, call.h), sizes.threads, call.threads);
   int taken = 0;
   run_team(threads, [&](Team& team) {
     float* mine = scratch + __atomic_fetch_add(&taken, 1, __ATOMIC_RELAXED) * sizes.scratch;

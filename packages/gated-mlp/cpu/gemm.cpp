@@ -23,8 +23,9 @@ struct Sizes {
 Sizes sizes_of(int64_t m, int64_t d, int64_t h) {
   const int64_t rows = m < kBlockRows ? round_up(m, kTileRows) : kBlockRows;
   const int64_t panels = rows / kTileRows;
+  const auto items = static_cast<double>(panels * parts_of(larger(d, h), kTileColumns));
   return {rows, rows * d, rows * h, panel_floats(panels, 2),
-          panel_threads(panels, parts_of(larger(d, h), kTileColumns))};
+          panel_threads(threads_worth(m, d, h, sizeof(float), 1), items)};
 }
 
 // h of one tile into its packed panel: packed[column][row]. `row` is that of x.

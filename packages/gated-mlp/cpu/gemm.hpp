@@ -40,13 +40,17 @@ size_t mlp_workspace_bytes(int64_t m, int64_t d, int64_t h);
 template <class T>
 void mlp(const Mlp<T>& call, void* workspace);
 
-// `speedup`: of its products, over those of fp32 vectors. Of a few tokens the weights' bytes
-// decide: several CPUs read more of them at one time than one can.
+// `bytes`: of a weight. `speedup`: of the products, over those of fp32 vectors. Of a few tokens the
+// weights' bytes decide: several CPUs read more of them at one time than one can.
+inline double threads_worth(int64_t m, int64_t d, int64_t h, size_t bytes, double speedup) {
+  const double weights = 3.0 * static_cast<double>(d) * static_cast<double>(h);
+  const double products = 2.0 * static_cast<double>(m) * weights;
+  return larger(products / (kFlopsPerThread * speedup),
+                static_cast<double>(bytes) * weights / kBytesPerThread);
+}
 template <class T>
 double threads_worth(const Mlp<T>& call, double speedup = 1) {
-  const double weights = 3.0 * static_cast<double>(call.d) * static_cast<double>(call.h);
-  const double products = 2.0 * static_cast<double>(call.m) * weights;
-  return larger(products / (kFlopsPerThread * speedup), sizeof(T) * weights / kBytesPerThread);
+  return threads_worth(call.m, call.d, call.h, sizeof(T), speedup);
 }
 
 // Those of the biases that there are, from `column` on; zeros where there is none.

@@ -18,7 +18,7 @@ namespace gated_mlp::cpu {
 // it costs as much as so many rows.
 inline constexpr int64_t kPackingRows = 48;
 
-// Of the row panels: as many groups as leave the thread with the most work the least.
+// How many groups the row panels are cut into: the busiest thread then has the least to do.
 constexpr int64_t groups_of(int64_t row_panels, int64_t weight_panels, int threads) {
   int64_t best = 1;
   int64_t least = INT64_MAX;
@@ -32,17 +32,20 @@ constexpr int64_t groups_of(int64_t row_panels, int64_t weight_panels, int threa
   return best;
 }
 
-// The most threads that a product of a block of rows is work for, on this machine.
-inline int panel_threads(int64_t row_panels, int64_t weight_panels) {
+// The most threads that this machine can have for products that are worth so many, or have so many
+// items. The same in every call: it decides how much memory a caller is asked for.
+inline int panel_threads(double worth, double items) {
   static int cpus = 0;
   int known = __atomic_load_n(&cpus, __ATOMIC_RELAXED);
   if (known == 0) {
     const long asked = sysconf(_SC_NPROCESSORS_CONF);
-    known = asked < 1 ? 1 : asked < kMostThreads ? static_cast<int>(asked) : kMostThreads;
-    __atomic_store_n(&cpus, known, __ATOMIC_RELAXED);
+    const int found = asked < 1 ? 1 : asked < kMostThreads ? static_cast<int>(asked) : kMostThreads;
+    const bool first = __atomic_compare_exchange_n(&cpus, &known, found, false, __ATOMIC_RELAXED,
+                                                   __ATOMIC_RELAXED);
+    if (first) known = found;
   }
-  const double items = static_cast<double>(row_panels) * static_cast<double>(weight_panels);
-  return items < known ? static_cast<int>(larger(items, 1.0)) : known;
+  const double most = larger(worth < items ? worth : items, 1.0);
+  return most < known ? static_cast<int>(most) : known;
 }
 
 // Floats of each thread's scratch memory, for up to so many row panels and matrices of weights.

@@ -106,10 +106,10 @@ TEST_CASE("a product of panels is right, whoever computes what of it") {
 
 TEST_CASE("few panels of weights are work for all threads, and of many none is packed twice") {
   CHECK(groups_of(10, 128, 1) == 1);
-  CHECK(groups_of(72, 448, 16) == 1);
-  CHECK(groups_of(72, 1, 16) == 8);   // as many as there may be
-  CHECK(groups_of(72, 24, 16) == 2);  // 3 rounds of half, not 2 of all
-  CHECK(groups_of(10, 1, 16) == 5);   // of two panels each; six to nine would leave some empty
+  CHECK(groups_of(720, 448, 16) == 1);
+  CHECK(groups_of(720, 1, 16) == 8);   // as many as there may be
+  CHECK(groups_of(720, 24, 16) == 2);  // 3 rounds of half, not 2 of all
+  CHECK(groups_of(10, 1, 16) == 5);    // of two panels each; six to nine would leave some empty
   CHECK(groups_of(1, 3, 64) == 1);
   CHECK(groups_of(0, 3, 4) == 1);
 }

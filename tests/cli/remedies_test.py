@@ -223,6 +223,16 @@ class Remedies(World):
         self.cured_by("KILN_CACHE=relative kiln cache dir; kiln cache dir", OK, "Give the full path in KILN_CACHE",
                       KILN_CACHE=self.cache)
 
+    @cures("loader/src/settings/settings.cpp: KILN_UNSIGNED", "loader/src/settings/settings.cpp: KILN_INSECURE_HTTP")
+    def test_a_word_of_a_variable_that_could_never_count(self):
+        for wrong, words, right in (("KILN_UNSIGNED", "registry", str(self.registry)), ("KILN_INSECURE_HTTP", "http://mirror.lan", "mirror.lan"),
+                                    ("KILN_INSECURE_HTTP", "http://mirror.lan", "")):
+            before = self.environment.get(wrong)
+            self.environment[wrong] = words
+            self.cured_by("kiln install tiny-op@1", USAGE, "Correct or unset it", **{wrong: right})
+            self.environment.pop(wrong)
+            self.environment |= {wrong: before} if before is not None else {}
+
     @cures("loader/src/store/inside.cpp: KILN_CACHE")
     def test_a_folder_of_something_else(self):
         (self.work / "mine").mkdir()

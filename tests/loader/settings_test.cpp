@@ -107,6 +107,7 @@ TEST_CASE("settings: what is wrong is refused with its place") {
       {R"({"schema": "kiln.settings/1", "mirrors": {"ghcr.io": []}})", "the URL of a registry"},
       {R"({"schema": "kiln.settings/1", "mirrors": {"https://a": ["b"]}})", "an absolute folder"},
       {R"({"schema": "kiln.settings/1", "mirrors": {"https://a": [1]}})", "string"},
+      {R"({"schema": "kiln.settings/1", "insecure_http": ["http://lan"]})", "expected a host"},
       {R"({"schema": "kiln.settings/1", "network": {"tries": 0}})", "expected 1 to 100"},
       {R"({"schema": "kiln.settings/1", "network": {"tries": -1}})", "tries"},
       {R"({"schema": "kiln.settings/1", "network": {"deadline_seconds": 86401}})", "86400"},
@@ -143,6 +144,35 @@ TEST_CASE("settings: where the file is, and that a named one must be there") {
   const Error error = error_of([] { load_settings(); });
   CHECK(error.code() == ErrorCode::kUsage);
   CHECK_CONTAINS(error.what(), "absent.json: No such file");
+}
+
+TEST_CASE(
+    "settings: a word of a variable that could never count is refused, and an empty one left out") {
+  struct Case {
+    const char* variable;
+    const char* value;
+    const char* found;  // empty: taken
+  };
+  for (const Case& each :
+       {Case{"KILN_UNSIGNED", "build/registry", "build/registry"},
+        Case{"KILN_UNSIGNED", "/srv/kiln,mirror.lan", "mirror.lan"},
+        Case{"KILN_UNSIGNED", "file:///srv/kiln", "file:///srv/kiln"},
+        Case{"KILN_UNSIGNED", "/srv/kiln,,https://mirror.lan,", ""}, Case{"KILN_UNSIGNED", "/", ""},
+        Case{"KILN_INSECURE_HTTP", "http://mirror.lan", "http://mirror.lan"},
+        Case{"KILN_INSECURE_HTTP", "other.lan,mirror.lan:5000/kiln", "mirror.lan:5000/kiln"},
+        Case{"KILN_INSECURE_HTTP", "mirror.lan:5000,other.lan", ""}}) {
+    CAPTURE(std::string(each.value));
+    const Environment variable(each.variable, each.value);
+    if (*each.found == '\0') {
+      CHECK_NOTHROW(load_settings());
+      continue;
+    }
+    const Error error = error_of([] { load_settings(); });
+    CHECK(error.code() == ErrorCode::kUsage);
+    const std::string text = error.what();
+    CHECK(text.find(each.variable) != std::string::npos);
+    CHECK(text.find("it has \"" + std::string(each.found) + "\"") != std::string::npos);
+  }
 }
 
 TEST_CASE("settings: the longest entry names a registry's mirrors") {

@@ -115,6 +115,29 @@ Settings environment_settings() {
   return settings;
 }
 
+/// Whether it names a registry wherever one is.
+bool is_place(std::string_view word) {
+  return word.starts_with('/') || word.find("://") != std::string_view::npos;
+}
+
+/// Of those that may be asked without TLS.
+bool is_host(std::string_view word) {
+  return word.find('/') == std::string_view::npos;
+}
+constexpr const char* kHostExpected = "a host, like mirror.lan:5000";
+
+/// The words of a variable. One that could never count for anything is refused.
+std::vector<std::string_view> listed(const char* variable, const char* expected,
+                                     bool (*counts)(std::string_view)) {
+  std::vector<std::string_view> words = split(environment().text(variable), ',');
+  for (const std::string_view word : words) {
+    if (counts(word)) continue;
+    throw Error(ErrorCode::kUsage, std::string("read ") + variable + ": it has " + quote(word) +
+                                       ", expected " + expected + ". Correct or unset it");
+  }
+  return words;
+}
+
 /// What the file says, over `settings`; nothing where it is not there, unless it `is_named`.
 Settings read_settings(const std::filesystem::path& path, bool is_named, Settings settings) {
   constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
@@ -200,9 +223,7 @@ Settings parse_settings(std::string_view text, const std::string& path, Settings
     }
     if (root.has("registry")) {
       settings.registry = root.at("registry").string();
-      const bool is_place =
-          settings.registry.starts_with('/') || settings.registry.find("://") != std::string::npos;
-      if (!is_place) {
+      if (!is_place(settings.registry)) {
         root.at("registry")
             .fail("is " + quote(settings.registry) + ", expected a URL or an absolute folder");
       }
@@ -216,13 +237,17 @@ Settings parse_settings(std::string_view text, const std::string& path, Settings
         }
         settings.mirrors[origin] = strings_of(mirrors.at(origin));
         for (const std::string& mirror : settings.mirrors[origin]) {
-          if (mirror.starts_with('/') || mirror.find("://") != std::string::npos) continue;
+          if (is_place(mirror)) continue;
           mirrors.at(origin).fail("has " + quote(mirror) +
                                   ", expected a URL or an absolute folder");
         }
       }
     }
     add(root, "insecure_http", settings.insecure_http);
+    for (const std::string& host : settings.insecure_http) {
+      if (is_host(host)) continue;
+      root.at("insecure_http").fail("has " + quote(host) + ", expected " + kHostExpected);
+    }
     add(root, "deny", settings.deny);
     if (root.has("tested")) settings.tested = parse_tested(root.at("tested"));
     if (root.has("advisories")) settings.advisories = parse_advice(root.at("advisories"));
@@ -275,11 +300,13 @@ Settings load_settings() {
   if (const auto registry = environment().text("KILN_REGISTRY"); !registry.empty()) {
     settings.registry = registry;
   }
-  for (const std::string_view host : split(environment().text("KILN_INSECURE_HTTP"), ',')) {
+  for (const std::string_view host : listed("KILN_INSECURE_HTTP", kHostExpected, is_host)) {
     settings.insecure_http.emplace_back(host);
   }
   settings.trust = read_trust();
-  for (const std::string_view registry : split(environment().text("KILN_UNSIGNED"), ',')) {
+  for (const std::string_view registry :
+       listed("KILN_UNSIGNED", "an absolute folder or a URL, like /srv/kiln,https://mirror.lan",
+              [](std::string_view word) { return is_place(word) && !word.starts_with("file:"); })) {
     settings.trust.unsigned_registries.emplace_back(registry);
   }
   add_installed_root(settings.trust);

@@ -156,11 +156,11 @@ def driver_version():
 class Results:
     """The file of a package's results, written anew with each case."""
 
-    def __init__(self, package, arguments, dtype="bfloat16"):
+    def __init__(self, package, arguments, dtype="bfloat16", version=1):
         self.path = arguments.out
         self.head = {"schema": "package.bench/1", "package": package,
                      "gpu": torch.cuda.get_device_name() if DEVICE == "cuda" else None, "driver": driver_version(),
-                     "variant": kiln.get_kernel(package, 1, device=DEVICE).variant, "dtype": dtype,
+                     "variant": kiln.get_kernel(package, version, device=DEVICE).variant, "dtype": dtype,
                      "torch": torch.__version__, "date": datetime.date.today().isoformat(),
                      "commit": arguments.commit}
         self.results = []

@@ -225,13 +225,11 @@ class Remedies(World):
 
     @cures("loader/src/settings/settings.cpp: KILN_UNSIGNED")
     def test_a_word_of_a_variable_that_could_never_count(self):
-        for wrong, words, right in (("KILN_UNSIGNED", "registry", str(self.registry)), ("KILN_INSECURE_HTTP", "http://mirror.lan", "mirror.lan"),
-                                    ("KILN_INSECURE_HTTP", "http://mirror.lan", "")):
-            before = self.environment.get(wrong)
-            self.environment[wrong] = words
-            self.cured_by("kiln install tiny-op@1", USAGE, "Correct or unset it", **{wrong: right})
-            self.environment.pop(wrong)
-            self.environment |= {wrong: before} if before is not None else {}
+        for variable, wrong, right in (("KILN_UNSIGNED", "registry", self.registry),
+                                       ("KILN_INSECURE_HTTP", "http://mirror.lan", "mirror.lan"),
+                                       ("KILN_INSECURE_HTTP", "http://mirror.lan", None)):
+            self.environment[variable] = wrong
+            self.cured_by("kiln install tiny-op@1", USAGE, "Correct or unset it", **{variable: right})
 
     @cures("loader/src/store/inside.cpp: KILN_CACHE")
     def test_a_folder_of_something_else(self):

@@ -7,7 +7,7 @@
 #include <array>
 #include <string_view>
 
-#include "core/base/posix.hpp"
+#include "base/posix.hpp"
 
 #if defined(__x86_64__)
 #include <cpuid.h>

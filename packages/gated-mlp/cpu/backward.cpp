@@ -74,11 +74,10 @@ double threads_worth(int64_t m, int64_t d, int64_t h) {
 }
 
 struct Sizes {
-  int64_t hidden;   // floats of each of three matrices
-  int64_t grad_x;   // floats
-  int64_t packed;   // floats
-  int64_t scratch;  // floats of each thread
-  int threads;      // that have any
+  int64_t hidden;  // floats of each of three matrices
+  int64_t grad_x;  // floats
+  int64_t packed;  // floats
+  PanelScratch scratch;
 };
 
 Sizes sizes_of(int64_t m, int64_t d, int64_t h) {
@@ -86,9 +85,9 @@ Sizes sizes_of(int64_t m, int64_t d, int64_t h) {
   const int64_t packed = larger(larger(packed_floats(m, d), packed_floats(m, columns)),
                                 larger(packed_floats(columns, m), packed_floats(d, m)));
   const int64_t panels = parts_of(smaller(larger(m, larger(d, columns)), kBlockRows), kTileRows);
-  const auto items = static_cast<double>(panels * parts_of(larger(d, columns), kTileColumns));
-  return {m * columns, m * d, packed, panel_floats(panels, 1),
-          panel_threads(threads_worth(m, d, h), items)};
+  return {
+      m * columns, m * d, packed,
+      panel_scratch(panels, parts_of(larger(d, columns), kTileColumns), 1, threads_worth(m, d, h))};
 }
 
 // Without columns of x nothing depends on its rows: every gradient is that of no rows.
@@ -271,8 +270,8 @@ size_t mlp_backward_workspace_bytes(int64_t m, int64_t d, int64_t h) {
   if (m > kMostExtent || d > kMostExtent || h > kMostExtent) return SIZE_MAX;
   if (static_cast<double>(m) * static_cast<double>(d) > kMostElements) return SIZE_MAX;
   const Sizes sizes = sizes_of(m, d, h);
-  return 4 * static_cast<size_t>(3 * sizes.hidden + sizes.grad_x + sizes.packed +
-                                 sizes.threads * sizes.scratch);
+  return 4 *
+         static_cast<size_t>(sizes.scratch.all() + 3 * sizes.hidden + sizes.grad_x + sizes.packed);
 }
 
 template <class T>
@@ -280,14 +279,12 @@ void mlp_backward(const MlpBackward<T>& asked, void* workspace) {
   MlpBackward<T> call = asked;
   call.m = rows_of(asked.m, asked.d);
   const Sizes sizes = sizes_of(call.m, call.d, call.h);
-  float* scratch = static_cast<float*>(workspace);
-  float* shared = scratch + sizes.threads * sizes.scratch;
+  float* shared = static_cast<float*>(workspace) + sizes.scratch.all();
   const int threads =
-      threads_for(threads_worth(call.m, call.d, call.h), sizes.threads, call.threads);
+      threads_for(threads_worth(call.m, call.d, call.h), sizes.scratch.threads, call.threads);
   int taken = 0;
   run_team(threads, [&](Team& team) {
-    float* mine = scratch + __atomic_fetch_add(&taken, 1, __ATOMIC_RELAXED) * sizes.scratch;
-    Backward<T>(call, shared, mine, threads, team).run();
+    Backward<T>(call, shared, sizes.scratch.take(workspace, taken), threads, team).run();
   });
 }
 

@@ -13,19 +13,17 @@ namespace gated_mlp::cpu {
 namespace {
 
 struct Sizes {
-  int64_t rows;     // of a block, padded to tiles
-  int64_t x;        // floats
-  int64_t h;        // floats
-  int64_t scratch;  // floats of each thread
-  int threads;      // that have any
+  int64_t rows;  // of a block, padded to tiles
+  int64_t x;     // floats
+  int64_t h;     // floats
+  PanelScratch scratch;
 };
 
 Sizes sizes_of(int64_t m, int64_t d, int64_t h) {
   const int64_t rows = m < kBlockRows ? round_up(m, kTileRows) : kBlockRows;
-  const int64_t panels = rows / kTileRows;
-  const auto items = static_cast<double>(panels * parts_of(larger(d, h), kTileColumns));
-  return {rows, rows * d, rows * h, panel_floats(panels, 2),
-          panel_threads(threads_worth(m, d, h, sizeof(float), 1), items)};
+  return {rows, rows * d, rows * h,
+          panel_scratch(rows / kTileRows, parts_of(larger(d, h), kTileColumns), 2,
+                        threads_worth(m, d, h, sizeof(float), 1))};
 }
 
 // h of one tile into its packed panel: packed[column][row]. `row` is that of x.
@@ -121,7 +119,7 @@ size_t mlp_workspace_bytes(int64_t m, int64_t d, int64_t h) {
 #endif
   if (m <= kMostFloatDotRows) return bytes;
   const Sizes sizes = sizes_of(m, d, h);
-  return larger(bytes, 4 * static_cast<size_t>(sizes.x + sizes.h + sizes.threads * sizes.scratch));
+  return larger(bytes, 4 * static_cast<size_t>(sizes.scratch.all() + sizes.x + sizes.h));
 }
 
 template <class T>
@@ -131,13 +129,12 @@ void mlp(const Mlp<T>& call, void* workspace) {
     return;
   }
   const Sizes sizes = sizes_of(call.m, call.d, call.h);
-  float* scratch = static_cast<float*>(workspace);
-  float* x = scratch + sizes.threads * sizes.scratch;
+  float* x = static_cast<float*>(workspace) + sizes.scratch.all();
   float* h = x + sizes.x;
-  const int threads = threads_for(threads_worth(call), sizes.threads, call.threads);
+  const int threads = threads_for(threads_worth(call), sizes.scratch.threads, call.threads);
   int taken = 0;
   run_team(threads, [&](Team& team) {
-    float* mine = scratch + __atomic_fetch_add(&taken, 1, __ATOMIC_RELAXED) * sizes.scratch;
+    float* mine = sizes.scratch.take(workspace, taken);
     for (int64_t row = 0; row < call.m; row += kBlockRows) {
       const Block<T> block = {call,    row, smaller(call.m - row, kBlockRows), x, h, mine,
                               threads, team};

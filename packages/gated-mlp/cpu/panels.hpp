@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Panels: products of rows that are packed with weights that are not. A thread packs what it
-// multiplies with, a panel of weights and a run of k at a time, into scratch memory of its own:
-// none waits for another between the begin of a product and its end. Runs of k are those of the
-// sums, so how the work is shared out changes no bit.
+// Panels: products of packed rows with weights as they lie. A thread packs the weights that it
+// multiplies with, a panel and a run of k at a time, into scratch memory of its own: none waits for
+// another between the begin of a product and its end. Runs of k are those of the sums, so how the
+// work is shared out changes no bit.
 #pragma once
 
 #include <stdint.h>
@@ -32,9 +32,9 @@ constexpr int64_t groups_of(int64_t row_panels, int64_t weight_panels, int threa
   return best;
 }
 
-// The most threads that this machine can have for products that are worth so many, or have so many
-// items. The same in every call: it decides how much memory a caller is asked for.
-inline int panel_threads(double worth, double items) {
+// The CPUs of this machine, up to kMostThreads. The same in every call: it decides how much memory
+// a caller is asked for.
+inline int cpus_configured() {
   static int cpus = 0;
   int known = __atomic_load_n(&cpus, __ATOMIC_RELAXED);
   if (known == 0) {
@@ -44,13 +44,36 @@ inline int panel_threads(double worth, double items) {
                                                    __ATOMIC_RELAXED);
     if (first) known = found;
   }
-  const double most = larger(worth < items ? worth : items, 1.0);
-  return most < known ? static_cast<int>(most) : known;
+  return known;
 }
 
 // Floats of each thread's scratch memory, for up to so many row panels and matrices of weights.
 constexpr int64_t panel_floats(int64_t row_panels, int64_t matrices) {
   return matrices * (kSumDepth * kTileColumns + row_panels * kTileRows * kTileColumns);
+}
+
+// Scratch memory of the threads that a product can have, at the begin of a workspace.
+struct PanelScratch {
+  int threads;
+  int64_t floats;  // of each
+
+  int64_t all() const { return threads * floats; }
+
+  // The next thread's; `taken` counts those that have theirs.
+  float* take(void* workspace, int& taken) const {
+    const int before = __atomic_fetch_add(&taken, 1, __ATOMIC_RELAXED);
+    return static_cast<float*>(workspace) + before * floats;
+  }
+};
+
+// For products of up to so many panels of rows with so many of each matrix of weights, that are
+// worth `worth` threads.
+inline PanelScratch panel_scratch(int64_t row_panels, int64_t weight_panels, int64_t matrices,
+                                  double worth) {
+  const auto items = static_cast<double>(row_panels * weight_panels);
+  const double most = larger(worth < items ? worth : items, 1.0);
+  const int cpus = cpus_configured();
+  return {most < cpus ? static_cast<int>(most) : cpus, panel_floats(row_panels, matrices)};
 }
 
 // The products of `rows` rows, packed into panels at `a`, with `columns` rows of each matrix of

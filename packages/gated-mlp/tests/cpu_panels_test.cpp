@@ -49,16 +49,15 @@ void check_product(int threads, int64_t rows, int64_t columns, int64_t k) {
     pack_rows<kTileRows>(a.data() + panel * kTileRows * k, k, rows - panel * kTileRows, k,
                          packed.data() + panel * kTileRows * k);
   }
-  const int64_t each = panel_floats(panels, kMatrices);
-  Aligned scratch(each * threads + 16);
+  const PanelScratch room = {threads, panel_floats(panels, kMatrices)};
+  Aligned scratch(room.all() + 16);
   std::vector<float> out[kMatrices];
   for (auto& matrix : out) matrix.assign(static_cast<std::size_t>(rows * columns), kPoison);
   std::vector<int> written(static_cast<std::size_t>(rows * columns));
   int taken = 0;
   run_team(threads, [&](Team& team) {
-    float* mine = scratch.first + __atomic_fetch_add(&taken, 1, __ATOMIC_RELAXED) * each;
     multiply_panels<kMatrices>(
-        team, threads, mine, packed.data(), rows, columns, k,
+        team, threads, room.take(scratch.first, taken), packed.data(), rows, columns, k,
         [&](int matrix, int64_t column, int64_t from, int64_t count, float* to) {
           pack_rows<kTileColumns>(b[matrix].data() + column * k + from, k, columns - column, count,
                                   to);
@@ -90,7 +89,7 @@ void check_product(int threads, int64_t rows, int64_t columns, int64_t k) {
     }
   }
   CHECK(wrong == 0);
-  for (int i = 0; i < 16; ++i) CHECK(std::isnan(scratch.first[each * threads + i]));
+  for (int i = 0; i < 16; ++i) CHECK(std::isnan(scratch.first[room.all() + i]));
 }
 
 TEST_CASE("a product of panels is right, whoever computes what of it") {

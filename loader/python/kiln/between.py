@@ -2,8 +2,9 @@
 """What stands between a module and its weights, and who follows PyTorch's operators. The stage before torch.
 
 A kernel reads weights by their addresses. Whatever PyTorch or its users put on, in or around a module acts at its
-call, or at an operator's, and would be passed over. The questions here are asked at each call, cost some 100 ns each,
-and answer "" where nothing is passed over, else a reason for people: the caller then leaves the call to PyTorch.
+call, or at an operator's, and would be passed over. The questions here are asked at each call, and answer "" where
+nothing is passed over, else a reason for people: the caller then leaves the call to PyTorch. Those about modules need
+not be asked again while a Seen holds.
 
 torch.compile can trace all of it but in_tensor() and observer(): a compiler follows the layers' own operators.
 """
@@ -15,7 +16,7 @@ import dis
 import functools
 import inspect
 import types
-from typing import Any, Iterator, Mapping, Optional
+from typing import Any, Iterator, Mapping, Optional, Sequence
 
 import torch
 import torch.autograd.forward_ad as forward_ad
@@ -35,7 +36,7 @@ def _nobody(*_: Any) -> Any:
     return None
 
 
-_compiles = torch.compiler.is_compiling if hasattr(torch.library, "custom_op") else _nobody  # PyTorch 2.4
+compiles = torch.compiler.is_compiling if hasattr(torch.library, "custom_op") else _nobody  # PyTorch 2.4
 
 
 # ---- modules ----
@@ -67,12 +68,8 @@ class Facts:
         self.facts = tuple((name, value, content_of(value)) for name, value in vars(owner).items() if name not in _OWN)
         self.asked = tuple(sorted(_asked_by(type(owner)) - vars(owner).keys() - _OWN))  # names that it has not itself
         self.absent = tuple(name for name in self.asked if not hasattr(owner, name))
-        self.count = -1  # of the names that have been looked at
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "count": -1}
-
-    def first_changed(self, owner: Any, of_class: tuple[tuple[str, Any], ...], compiles: bool) -> str:
+    def first_changed(self, owner: Any, of_class: tuple[tuple[str, Any], ...]) -> str:
         """The name of what vars() no longer has, has anew or has otherwise. `of_class`: its class's _seen_through()."""
         own = owner.__dict__
         for name, value, content in self.facts:
@@ -81,7 +78,7 @@ class Facts:
                 return name
             if content is not None and not have_same(content_of(found), content):
                 return name
-        if compiles:
+        if compiles():
             # A compiled graph is made anew where these answers change, but not where vars() has another name.
             for name in self.absent:
                 if hasattr(owner, name):
@@ -93,14 +90,9 @@ class Facts:
                 if found is not value and not _are_same(found, value):
                     return name
             return ""
-        count = len(own) - ("forward" in own)
-        if count != self.count:
-            known = {*_OWN, *(fact[0] for fact in self.facts)}
-            for name in own:
-                if name not in known and (not name.startswith("_") or name in self.asked):
-                    return name
-            self.count = count
-        return ""
+        known = {*_OWN, *(fact[0] for fact in self.facts)}
+        return next((name for name in own
+                     if name not in known and (not name.startswith("_") or name in self.asked)), "")
 
 
 def content_of(value: Any) -> Any:
@@ -127,9 +119,12 @@ def have_same(found: Any, content: Any) -> bool:
 
 def _of_classes(kind: type) -> tuple[tuple[Mapping[str, Any], str, Any], ...]:
     """What the classes of an object have below nn.Module, whose forward and its helpers others may exchange."""
-    return tuple((vars(each), name, value) for each in kind.__mro__ if each not in (nn.Module, object)
-                 for name, value in vars(each).items()
-                 if name == "__call__" or not name.startswith("__") and name != "extra_repr")
+    return tuple((vars(each), name, vars(each)[name]) for each in kind.__mro__ for name in _names_of(each))
+
+
+def _names_of(kind: type) -> list[str]:
+    return [] if kind in (nn.Module, object) else [
+        name for name in vars(kind) if name == "__call__" or not name.startswith("__") and name != "extra_repr"]
 
 
 def _exchanged(classes: tuple[tuple[Mapping[str, Any], str, Any], ...]) -> str:
@@ -211,7 +206,6 @@ class Original:
     def _bind(self) -> None:
         """To the classes of this process."""
         self.classes = _of_classes(self.own)
-        self.kind: Optional[type] = None  # the class that has been looked at
         self.act_classes = () if self.act_facts is None else _of_classes(type(self.act_is))
         self.act_forward = type(self.act_is).forward if isinstance(self.act_is, nn.Module) else None
         self.of_class, self.act_of_class = _seen_through(self.classes), _seen_through(self.act_classes)
@@ -219,7 +213,7 @@ class Original:
         self.names = tuple(sorted(names - {"forward"}))
 
     def __getstate__(self) -> dict[str, Any]:
-        bound = ("classes", "act_classes", "of_class", "act_of_class", "act_forward", "kind", "names")
+        bound = ("classes", "act_classes", "of_class", "act_of_class", "act_forward", "names")
         state = {name: value for name, value in vars(self).items() if name not in bound}
         return {**state, "changed": self._first_changed()}
 
@@ -248,13 +242,10 @@ class Original:
         why = self._first_changed()
         if why != "":
             return why
-        kind, compiles = type(module), _compiles()
-        if compiles or kind is not self.kind:  # a graph that reads self.kind would be made anew
-            name = "" if kind is self.own else _before(kind, self.own, self.names)
-            if name != "":
-                return f"its class has another {name}"
-            if not compiles:
-                self.kind = kind
+        kind = type(module)
+        name = "" if kind is self.own else _before(kind, self.own, self.names)
+        if name != "":
+            return f"its class has another {name}"
         if len(module._modules) != self.children:
             return "it has other children than when it was swapped"
         if not self.has_tensors and (module._parameters or module._buffers):
@@ -263,13 +254,13 @@ class Original:
             if name != "":
                 return f"it has a tensor beside its linears, {name}"
         if self.act != "":
-            why = self.why_not_act(module._modules.get(self.act) or getattr(module, self.act, None), compiles)
+            why = self.why_not_act(module._modules.get(self.act) or getattr(module, self.act, None))
             if why != "":
                 return why
-        name = self.facts.first_changed(module, self.of_class, compiles)
+        name = self.facts.first_changed(module, self.of_class)
         return "" if name == "" else f"its {name} is another than when it was swapped"
 
-    def why_not_act(self, act: Any, compiles: bool = False) -> str:
+    def why_not_act(self, act: Any) -> str:
         if act is not self.act_is and not _are_same(act, self.act_is):
             return f"{self.act} was replaced"
         if self.act_forward is not None:
@@ -277,12 +268,21 @@ class Original:
             if why != "":
                 return f"{self.act} {why}"
         if self.act_facts is not None:
-            name = self.act_facts.first_changed(act, self.act_of_class, compiles)
+            name = self.act_facts.first_changed(act, self.act_of_class)
             if name != "":
                 return f"{self.act}.{name} is another than when it was swapped"
         if self.act_content is not None and not have_same(content_of(act), self.act_content):
             return f"{self.act} has changed"
         return ""
+
+    def see(self, module: nn.Module, others: Sequence[tuple[Any, tuple[str, ...]]]) -> Optional[Seen]:
+        """others: the parts but for the activation. None: what containers hold can change without them."""
+        act_facts = () if self.act_facts is None else self.act_facts.facts
+        if (self.act_content is not None or module._parameters or module._buffers
+                or any(content is not None for _, _, content in (*self.facts.facts, *act_facts))):
+            return None
+        act = [] if self.act_facts is None else [(self.act_is, tuple(name for name, _, _ in act_facts))]
+        return Seen(module, self.own, [*others, *act])
 
     def why_another(self, module: nn.Module, recorded: bool, autocast: bool) -> str:
         """Whether this call is one of those in which forward is another. `recorded`: whether it has gradients."""
@@ -293,6 +293,52 @@ class Original:
         if autocast and "autocast" in self.other_in:
             return "under torch.autocast its forward is another"
         return ""
+
+
+_HOOKS = tuple(name for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+               if name in vars(nn.Module()))
+
+
+class Seen:
+    """What the questions about a module and its parts have read, and found nothing. While it holds, none is asked again. Its
+    steps are few and plain, and compare objects by identity: the rest of a model puts whatever else there is of Python out
+    of a processor's caches. For eager mode alone: a compiler follows the questions. It keeps the parts, not the module."""
+
+    def __init__(self, module: nn.Module, own: type, parts: Sequence[tuple[Any, tuple[str, ...]]]) -> None:
+        """own: the class that the module had. parts: with the attributes that were read of each, beside nn.Module's."""
+        self.kind, self.count = type(module), len(vars(module))
+        self.facts = tuple((name, value) for name, value in vars(module).items()
+                           if name not in _OWN or name in ("_modules", "_parameters", "_buffers"))
+        self.parts = tuple((part, type(part), vars(part), len(vars(part))) for part, _ in parts)
+        hooks = [(vars(part), name) for part, _ in parts for name in _HOOKS if name in vars(part)]
+        kinds = dict.fromkeys(kind for each in (own, *(type(part) for part, _ in parts)) for kind in each.__mro__)
+        reads = [*((module._modules, name) for name in module._modules), *hooks,
+                 *((vars(part), name) for part, names in parts for name in ("_parameters", *names) if name in vars(part)),
+                 *((vars(kind), name) for kind in kinds for name in _names_of(kind))]
+        self.reads = tuple((where, name, where[name]) for where, name in reads)
+        self.empty = (module._parameters, module._buffers, *(where[name] for where, name in hooks))
+        self.children = len(module._modules)
+
+    def holds(self, module: nn.Module) -> bool:
+        own = module.__dict__
+        if type(module) is not self.kind or len(own) != self.count or len(module._modules) != self.children:
+            return False
+        for part, kind, where, count in self.parts:
+            if part.__class__ is not kind or part.__dict__ is not where or len(where) != count:
+                return False
+        for each in self.empty:
+            if each:
+                return False
+        try:
+            for name, value in self.facts:
+                if own[name] is not value:
+                    return False
+            for where, name, value in self.reads:
+                if where[name] is not value:
+                    return False
+        except KeyError:
+            return False
+        return True
 
 
 class Held:

@@ -145,6 +145,7 @@ def source_of(key: str) -> Source:
 # ---- who computes ----
 
 HAS_OPERATORS: bool = hasattr(torch.library, "custom_op")  # PyTorch 2.4
+_AUTOCAST_OF_DEVICE = hasattr(torch, "get_autocast_dtype")
 
 
 def words_of(tensor: Tensor) -> str:
@@ -159,7 +160,7 @@ def goes_by_operators() -> bool:
 
 def autocast_dtype(device: str) -> Optional[torch.dtype]:
     """What torch.autocast would have nn.Linear compute in, or None."""
-    if hasattr(torch, "get_autocast_dtype"):
+    if _AUTOCAST_OF_DEVICE:
         return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
     if device == "cuda":
         return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None

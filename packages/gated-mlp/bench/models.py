@@ -4,9 +4,9 @@
 
     models.py --commit COMMIT --out bench/results/<gpu>-models.json [--slices llama-3.2-1b,…] [--modes prefill,…]
 
-A slice is a model of its published widths with two of its layers, a small vocabulary and random weights; kiln.torch.replace()
-makes the second of two equal ones. Nothing else differs, so a figure holds attention, norms and all that the host does,
-too; so `operators` says whether calls take the C++ of libkiln_torch.so or Python. Time is of the wall clock between two
+A slice is a model of its published widths with two of its layers, or --layers, a small vocabulary and random weights;
+kiln.torch.replace() makes the second of two equal ones. Nothing else differs, so a figure holds attention, norms and all
+that the host does, too; so `operators` says whether calls take the C++ of libkiln_torch.so or Python. Time is of the wall clock between two
 synchronisations. The contenders take turns, for moments, since a host's speed changes within seconds; the median of the
 rounds counts, of the times and of without over with in one round. `rounds` has each round's times, `quartiles` those of
 the ratios.
@@ -34,7 +34,7 @@ import kiln.torch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TOKENS, ROUND_S = 2048, 0.06
-COMMON = {"num_hidden_layers": 2, "vocab_size": 1024, "max_position_embeddings": 4096, "use_cache": False}
+COMMON = {"vocab_size": 1024, "max_position_embeddings": 4096, "use_cache": False}
 SLICES = {
     "llama-3.2-1b": ("LlamaForCausalLM", "LlamaConfig", {
         "hidden_size": 2048, "intermediate_size": 8192, "num_attention_heads": 32, "num_key_value_heads": 8}),
@@ -49,12 +49,13 @@ SLICES = {
 }
 
 
-def pair_of(name):
+def pair_of(name, layers):
     """The slice as it is, and with Kiln; what replace() swapped."""
     model, config, sizes = SLICES[name]
     torch.manual_seed(1)
+    config = getattr(transformers, config)(**COMMON, **sizes, num_hidden_layers=layers)
     with torch.device(DEVICE):
-        plain = getattr(transformers, model)(getattr(transformers, config)(**COMMON, **sizes)).to(torch.bfloat16)
+        plain = getattr(transformers, model)(config).to(torch.bfloat16)
     swapped = copy.deepcopy(plain)
     report = kiln.torch.replace(swapped)
     if not report.swapped:
@@ -175,14 +176,15 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--slices", default=",".join(name for name in SLICES if name != "tiny"))
     parser.add_argument("--modes", default=",".join(MODES))
+    parser.add_argument("--layers", type=int, default=2, help="of each slice")
     parser.add_argument("--rounds", type=int, default=31)
     arguments = parser.parse_args()
     gpu = torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu"
     result = {"schema": "kiln.models/1", "gpu": gpu, "torch": torch.__version__, "transformers": transformers.__version__,
               "date": datetime.date.today().isoformat(), "commit": arguments.commit, "tokens": TOKENS,
-              "operators": kiln.operators.ROAD, "results": []}
+              "layers": arguments.layers, "operators": kiln.operators.ROAD, "results": []}
     for name in arguments.slices.split(","):
-        models, swapped = pair_of(name)
+        models, swapped = pair_of(name, arguments.layers)
         for mode in arguments.modes.split(","):
             torch.compiler.reset()
             try:

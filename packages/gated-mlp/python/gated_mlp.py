@@ -280,6 +280,17 @@ def gated_mlp(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Opti
     return y if len(shape) == 2 else y.reshape(shape)
 
 
+def plain_gated_mlp(x: Tensor, tensors: Sequence[Optional[Tensor]], key: str) -> Tensor:
+    """The same of weights and biases like x, where torch.autocast casts nothing: without gradients by the shortest way."""
+    if between.profiled() or torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, *tensors)):
+        return gated_mlp(x, *tensors, None, key)
+    shape, rows = x.shape, x.contiguous()
+    if len(shape) != 2:
+        rows = rows.view(-1, shape[-1])
+    y = _forward_op.eager(rows, *[t if t is None else t.contiguous() for t in tensors], None, key)
+    return y if len(shape) == 2 else y.view(shape)
+
+
 # ---- the layers ----
 
 

@@ -85,6 +85,14 @@ class Fit:
             return self.original.why_another(module, False, autocast)
         return ""
 
+    def see(self, module: nn.Module) -> Optional[between.Seen]:
+        """After why_not() found nothing; None where its questions must be asked each time."""
+        if self.original.other_in:
+            return None
+        modules = module._modules
+        return self.original.see(module, [*((modules[name], ()) for name in self.linears),
+                                          *((modules[name], ("p", "training")) for name in self.idle)])
+
     def tensors_of(self, module: nn.Module) -> tuple[Optional[Tensor], ...]:
         """gate, up, down and their biases, as they are now: views where two are in one."""
         held = [module._modules[name]._parameters for name in self.linears]

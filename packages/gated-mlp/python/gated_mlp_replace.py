@@ -18,13 +18,14 @@ from typing import Any, Optional
 import torch
 from torch import Tensor, nn
 
-from kiln import NoVariant, UsageError, layer
+from kiln import NoVariant, UsageError, between, layer
 from kiln.layer import Report, Swap
 
 from . import gated_mlp as family
 from .gated_mlp_fit import Fit, fit, looks_like_an_mlp
 
 Linears = "Mapping[str | type, tuple[str, ...]]"
+Tensors = "tuple[Optional[Tensor], ...]"  # gate, up, down and their biases
 
 
 class _Place:
@@ -39,14 +40,43 @@ class _Place:
         family.member_of(*self.request[:2])
         self.key = layer.key_of(*self.request)
         self.told: set[str] = set()  # the reasons that a warning gave
+        self.seen: Optional[between.Seen] = None
+        self.x_as: Any = None  # dtype, device and width that were seen with it
 
     def __getstate__(self) -> dict[str, Any]:
         """The key is of this process; the request is what it stands for."""
-        return {name: value for name, value in vars(self).items() if name not in ("key", "told")}
+        return {name: value for name, value in vars(self).items() if name not in ("key", "told", "seen", "x_as")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._bind()
+
+    def see(self, module: nn.Module, x: Tensor) -> None:
+        """Of a call that nothing stands against."""
+        if layer.autocast_dtype(x.device.type) is None:
+            self.seen, self.x_as = self.fit.see(module), (x.dtype, x.device, x.shape[-1:])
+
+    def tensors_as_seen(self, module: nn.Module, x: Any) -> Optional[Tensors]:
+        """The weights, where all is as in a call that nothing stood against; None: the questions have to be asked. Of what
+        weights may become in place, another shape or device, the op says what PyTorch's operators would say."""
+        seen = self.seen
+        if seen is None or between.on_every_module() or between.in_tensor(x) or between.observer():
+            return None
+        dtype, device, width = self.x_as
+        if (x.dtype is not dtype or x.device != device or x.shape[-1:] != width
+                or layer.autocast_dtype(device.type) is not None or not seen.holds(module)):
+            return None
+        try:
+            tensors = self.fit.tensors_of(module)
+        except (AttributeError, KeyError):  # a linear has no weight any more
+            return None
+        for tensor in tensors:
+            if type(tensor) not in _PLAIN:
+                return None
+        return tensors
+
+
+_PLAIN = (nn.Parameter, type(None), Tensor)
 
 
 class ReplacedMlp(layer.Replaced):
@@ -62,11 +92,17 @@ class ReplacedMlp(layer.Replaced):
         if layer.enabled() and place is not None:
             found = place.fit
             x = found.input_of(args, named)
+            is_short = residual is None and not between.compiles()
+            tensors = place.tensors_as_seen(self, x) if is_short else None
+            if tensors is not None:
+                return family.plain_gated_mlp(x, tensors, place.key)
             why = found.why_not(self, x)
             if why == "":
                 tensors = found.tensors_of(self)
                 why = layer.why_pytorch(x, residual, *tensors) or _why_not_these(x, tensors)
                 if why == "":
+                    if is_short:
+                        place.see(self, x)
                     return family.gated_mlp(x, *tensors, residual, place.key)
             layer.tell(place.told, place.name, why)
         if isinstance(self, ReplacedMlp):

@@ -491,6 +491,46 @@ class AfterReplace(unittest.TestCase):
                     self.assert_same(results(swapped), results(plain), 0)
                 self.assertEqual(kilns.count, 0)
 
+    def test_a_call_asks_again_only_where_something_changed(self):
+        model, x = self.swapped(), numbers(ROWS, D)
+        fit = type(next(each for each in model.modules() if hasattr(each, "_kiln"))._kiln.fit)
+        asked, real = [], fit.why_not
+
+        def questions():
+            asked.clear()
+            with torch.no_grad():
+                model(x)
+            return len(asked)
+
+        fit.why_not = lambda *call: asked.append(call) or real(*call)
+        try:
+            self.assertEqual([questions(), questions(), questions()], [2, 0, 0])
+            model.eval()
+            self.assertEqual(questions(), 0)
+            hook = next(each for each in model.modules() if type(each) is nn.Linear).register_forward_hook(lambda *_: None)
+            self.assertEqual([questions(), questions()], [1, 1])
+            hook.remove()
+            self.assertEqual(questions(), 0)
+            copied = copy.deepcopy(model)
+            model = copied
+            self.assertEqual([questions(), questions()], [2, 0])
+        finally:
+            fit.why_not = real
+
+    def test_what_was_seen_keeps_no_weights(self):
+        module = make()
+        kiln.torch.replace(module)
+        with torch.no_grad():
+            module(numbers(ROWS, D))
+        weights = [weakref.ref(each) for each in module.parameters()]
+        gc.collect()
+        gc.disable()
+        try:
+            del module
+            self.assertEqual([each() for each in weights], [None] * len(weights))
+        finally:
+            gc.enable()
+
     @new
     def test_what_is_put_on_a_compiled_model(self):
         """As the compiled original, which may throw for what PyTorch does not compile, and up to PyTorch 2.11 goes on

@@ -276,12 +276,10 @@ class Original:
         return ""
 
     def see(self, module: nn.Module, others: Sequence[tuple[Any, tuple[str, ...]]]) -> Optional[Seen]:
-        """others: the parts but for the activation. None: what containers hold can change without them."""
-        act_facts = () if self.act_facts is None else self.act_facts.facts
-        if (self.act_content is not None or module._parameters or module._buffers
-                or any(content is not None for _, _, content in (*self.facts.facts, *act_facts))):
+        """others: the parts but for the activation. None: what the questions read is not all in the module and its parts."""
+        if module._parameters or module._buffers or self.act_content is not None and self.act not in vars(module):
             return None
-        act = [] if self.act_facts is None else [(self.act_is, tuple(name for name, _, _ in act_facts))]
+        act = [] if self.act_facts is None else [(self.act_is, tuple(name for name, _, _ in self.act_facts.facts))]
         return Seen(module, self.own, [*others, *act])
 
     def why_another(self, module: nn.Module, recorded: bool, autocast: bool) -> str:
@@ -307,29 +305,38 @@ class Seen:
     def __init__(self, module: nn.Module, own: type, parts: Sequence[tuple[Any, tuple[str, ...]]]) -> None:
         """own: the class that the module had. parts: with the attributes that were read of each, beside nn.Module's."""
         self.kind, self.count = type(module), len(vars(module))
-        self.facts = tuple((name, value) for name, value in vars(module).items()
-                           if name not in _OWN or name in ("_modules", "_parameters", "_buffers"))
+        facts = [(name, value) for name, value in vars(module).items() if name not in _OWN]
+        self.facts = (*facts, *((name, vars(module)[name]) for name in ("_modules", "_parameters", "_buffers")))
         self.parts = tuple((part, type(part), vars(part), len(vars(part))) for part, _ in parts)
-        hooks = [(vars(part), name) for part, _ in parts for name in _HOOKS if name in vars(part)]
         kinds = dict.fromkeys(kind for each in (own, *(type(part) for part, _ in parts)) for kind in each.__mro__)
-        reads = [*((module._modules, name) for name in module._modules), *hooks,
-                 *((vars(part), name) for part, names in parts for name in ("_parameters", *names) if name in vars(part)),
-                 *((vars(kind), name) for kind in kinds for name in _names_of(kind))]
+        reads = [(vars(part), name) for part, names in parts for name in names]
+        values = [*(value for _, value in facts), *(where[name] for where, name in reads)]
+        # Of a partial only the dict can change.
+        values = [value.keywords if isinstance(value, functools.partial) else value for value in values]
+        self.sizes = tuple((value, len(value)) for value in (module._modules, module._parameters, module._buffers, *values)
+                           if isinstance(value, dict))
+        self.contents = tuple((value, content_of(value)) for value in values
+                              if isinstance(value, _CONTAINERS) and not isinstance(value, dict))
+        reads += [(where, name) for where, _ in self.sizes for name in where]
+        reads += [(vars(part), "_parameters") for part, _ in parts if isinstance(part, nn.Module)]
+        reads += [(vars(kind), name) for kind in kinds for name in _names_of(kind)]
         self.reads = tuple((where, name, where[name]) for where, name in reads)
-        self.empty = (module._parameters, module._buffers, *(where[name] for where, name in hooks))
-        self.children = len(module._modules)
+        self.hooks = tuple((vars(part), name) for part, _ in parts for name in _HOOKS if name in vars(part))
 
     def holds(self, module: nn.Module) -> bool:
         own = module.__dict__
-        if type(module) is not self.kind or len(own) != self.count or len(module._modules) != self.children:
+        if type(module) is not self.kind or len(own) != self.count:
             return False
         for part, kind, where, count in self.parts:
             if part.__class__ is not kind or part.__dict__ is not where or len(where) != count:
                 return False
-        for each in self.empty:
-            if each:
+        for where, size in self.sizes:
+            if len(where) != size:
                 return False
         try:
+            for where, name in self.hooks:
+                if where[name]:
+                    return False
             for name, value in self.facts:
                 if own[name] is not value:
                     return False
@@ -338,7 +345,7 @@ class Seen:
                     return False
         except KeyError:
             return False
-        return True
+        return not self.contents or all(have_same(content_of(value), content) for value, content in self.contents)
 
 
 class Held:

@@ -167,6 +167,14 @@ def autocast_dtype(device: str) -> Optional[torch.dtype]:
     return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
 
 
+_casts_anywhere = getattr(torch._C, "_is_any_autocast_enabled", None)
+
+
+def casts(device: torch.device) -> bool:
+    """Whether torch.autocast may cast on the device, by the shortest question."""
+    return autocast_dtype(device.type) is not None if _casts_anywhere is None else _casts_anywhere()
+
+
 def why_pytorch(*tensors: Optional[Tensor]) -> str:
     """Why a call of these tensors is PyTorch's; "": Kiln computes it. The first is the input."""
     if torch.compiler.is_compiling() if HAS_OPERATORS else False:

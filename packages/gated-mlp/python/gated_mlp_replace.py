@@ -53,8 +53,8 @@ class _Place:
 
     def see(self, module: nn.Module, x: Tensor) -> None:
         """Of a call that nothing stands against."""
-        if layer.autocast_dtype(x.device.type) is None:
-            self.seen, self.x_as = self.fit.see(module), (x.dtype, x.device, x.shape[-1:])
+        if not layer.casts(x.device):
+            self.seen, self.x_as = self.fit.see(module), (x.dtype, x.device, x.size(-1))
 
     def tensors_as_seen(self, module: nn.Module, x: Any) -> Optional[Tensors]:
         """The weights, where all is as in a call that nothing stood against; None: the questions have to be asked. Of what
@@ -63,20 +63,17 @@ class _Place:
         if seen is None or between.on_every_module() or between.in_tensor(x) or between.observer():
             return None
         dtype, device, width = self.x_as
-        if (x.dtype is not dtype or x.device != device or x.shape[-1:] != width
-                or layer.autocast_dtype(device.type) is not None or not seen.holds(module)):
-            return None
         try:
+            if (x.dtype is not dtype or x.device != device or x.size(-1) != width or layer.casts(device)
+                    or not seen.holds(module)):
+                return None
             tensors = self.fit.tensors_of(module)
-        except (AttributeError, KeyError):  # a linear has no weight any more
+        except (AttributeError, IndexError, KeyError):  # x has no dimensions, or a linear no weight any more
             return None
         for tensor in tensors:
-            if type(tensor) not in _PLAIN:
+            if tensor is not None and type(tensor) is not nn.Parameter and type(tensor) is not Tensor:
                 return None
         return tensors
-
-
-_PLAIN = (nn.Parameter, type(None), Tensor)
 
 
 class ReplacedMlp(layer.Replaced):

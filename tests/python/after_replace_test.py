@@ -517,6 +517,30 @@ class AfterReplace(unittest.TestCase):
         finally:
             fit.why_not = real
 
+    def test_weights_that_change_in_place(self):
+        """As the original: the same numbers, or an exception of the same kind."""
+        def other(model, change):
+            linear = next(each for each in model.modules() if type(each) is nn.Linear)
+            linear.weight.data = change(linear.weight.data)
+            try:
+                with torch.no_grad():
+                    return model(numbers(ROWS, D))
+            except Exception as error:
+                return type(error)
+
+        for name, change in (("another dtype", lambda w: w.double()), ("fewer rows", lambda w: w[:5]),
+                             ("other strides", lambda w: w.t().contiguous().t()), ("signs of a bit", torch._neg_view),
+                             ("no memory", lambda w: torch._efficientzerotensor(w.shape, dtype=w.dtype, device=w.device))):
+            with self.subTest(name):
+                plain, swapped = self.both()
+                with torch.no_grad():
+                    swapped(numbers(ROWS, D))
+                found, expected = other(swapped, change), other(plain, change)
+                if isinstance(expected, type):
+                    self.assertIs(found, expected)
+                else:
+                    self.assert_close(found, expected)
+
     def test_what_was_seen_keeps_no_weights(self):
         module = make()
         kiln.torch.replace(module)

@@ -309,7 +309,7 @@ class Seen:
         self.facts = (*facts, *((name, vars(module)[name]) for name in ("_modules", "_parameters", "_buffers")))
         self.parts = tuple((part, type(part), vars(part), len(vars(part))) for part, _ in parts)
         kinds = dict.fromkeys(kind for each in (own, *(type(part) for part, _ in parts)) for kind in each.__mro__)
-        reads = [(vars(part), name) for part, names in parts for name in names]
+        reads = [(vars(part), name) for part, names in parts for name in names if name in vars(part)]
         values = [*(value for _, value in facts), *(where[name] for where, name in reads)]
         # Of a partial only the dict can change.
         values = [value.keywords if isinstance(value, functools.partial) else value for value in values]

@@ -18,7 +18,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor, nn
 
-from kiln import NoVariant, UsageError, between, layer
+from kiln import InvalidCall, NoVariant, UsageError, between, layer
 from kiln.layer import Report, Swap
 
 from . import gated_mlp as family
@@ -57,8 +57,8 @@ class _Place:
             self.seen, self.x_as = self.fit.see(module), (x.dtype, x.device, x.size(-1))
 
     def tensors_as_seen(self, module: nn.Module, x: Any) -> Optional[Tensors]:
-        """The weights, where all is as in a call that nothing stood against; None: the questions have to be asked. Of what
-        weights may become in place, another shape or device, the op says what PyTorch's operators would say."""
+        """The weights, where all is as in a call that nothing stood against; None: the questions have to be asked. What
+        weights may become in place, of another shape or dtype, the op refuses."""
         seen = self.seen
         if seen is None or between.on_every_module() or between.in_tensor(x) or between.observer():
             return None
@@ -92,7 +92,10 @@ class ReplacedMlp(layer.Replaced):
             is_short = residual is None and not between.compiles()
             tensors = place.tensors_as_seen(self, x) if is_short else None
             if tensors is not None:
-                return family.plain_gated_mlp(x, tensors, place.key)
+                try:
+                    return family.plain_gated_mlp(x, tensors, place.key)
+                except InvalidCall:  # a weight has become something else in place: the questions say what
+                    place.seen = None
             why = found.why_not(self, x)
             if why == "":
                 tensors = found.tensors_of(self)

@@ -341,5 +341,30 @@ TEST_CASE("trust.json: what was meant to require something and is not known is r
   CHECK_CONTAINS(inside.what(), "required[0]: has \"treshold\"");
 }
 
+TEST_CASE("trust.json: a registry that nobody could be called is refused") {
+  struct Row {
+    const char* members;
+    const char* found;
+  };
+  const Row rows[] = {
+      {R"("roots":{},"unsigned":["build/registry"])", R"(unsigned[0]: is "build/registry")"},
+      {R"("roots":{},"unsigned":[""])", R"(unsigned[0]: is "")"},
+      {R"("roots":{},"unsigned":["https://"])", R"(unsigned[0]: is "https://")"},
+      {R"("roots":{},"unsigned":["file:///srv/kiln"])", R"(unsigned[0]: is "file:///srv/kiln")"},
+      {R"("roots":{"srv/kiln":"{}"},"unsigned":[])", R"(roots: is "srv/kiln")"},
+      {R"("roots":{},"unsigned":[],"required":[{"registry":"./kiln","package":"*",)"
+       R"("statement":"sbom","keys":["k"],"threshold":1}])",
+       R"(required[0].registry: is "./kiln")"},
+  };
+  for (const Row& row : rows) {
+    const Error error = error_of([&] {
+      parse_trust(R"({"schema":"kiln.trust/1",)" + std::string(row.members) + "}", "trust.json");
+    });
+    CHECK(error.code() == ErrorCode::kUsage);
+    CHECK_CONTAINS(error.what(), row.found);
+    CHECK_CONTAINS(error.what(), "expected an absolute folder or a URL, like /srv/kiln");
+  }
+}
+
 }  // namespace
 }  // namespace kiln::test

@@ -305,8 +305,7 @@ Settings load_settings() {
   }
   settings.trust = read_trust();
   for (const std::string_view registry :
-       listed("KILN_UNSIGNED", "an absolute folder or a URL, like /srv/kiln,https://mirror.lan",
-              [](std::string_view word) { return is_place(word) && !word.starts_with("file:"); })) {
+       listed("KILN_UNSIGNED", kRegistryExpected.data(), may_be_registry)) {
     settings.trust.unsigned_registries.emplace_back(registry);
   }
   add_installed_root(settings.trust);

@@ -38,11 +38,19 @@ bool starts(std::string_view entry, std::string_view registry, char next) {
          (registry.size() == entry.size() || registry[entry.size()] == next);
 }
 
+/// A registry, or the start of one, as it is called everywhere. One that could never count is
+/// refused: what it was meant to require, or to allow, would not be.
+void check_entry(const JsonView& view, const std::string& entry) {
+  if (may_be_registry(entry)) return;
+  view.fail("is " + quote(entry) + ", expected " + std::string(kRegistryExpected));
+}
+
 Requirement parse_requirement(const JsonView& view) {
   view.expect_members({"registry", "package", "statement", "threshold", "keys"});
   Requirement required{view.at("registry").string(), view.at("package").string(),
                        view.at("statement").string(), view.at("keys").strings(),
                        view.at("threshold").unsigned_integer()};
+  check_entry(view.at("registry"), required.registry);
   if (required.threshold < 1 || required.threshold > required.keys.size()) {
     view.at("threshold")
         .fail("is " + std::to_string(required.threshold) + " of " +
@@ -67,6 +75,12 @@ void check_doubt(const std::optional<Doubt>& doubt, const OwnedFile& file = {}) 
 }
 
 }  // namespace
+
+bool may_be_registry(std::string_view entry) {
+  while (entry.size() > 1 && entry.ends_with('/')) entry.remove_suffix(1);
+  const bool is_url = entry.find("://") != std::string_view::npos && !entry.starts_with("file:");
+  return entry.starts_with('/') || is_url;
+}
 
 const std::string* Trust::root_of(const std::string& registry) const {
   const auto found = roots.find(registry);
@@ -96,11 +110,12 @@ Trust parse_trust(std::string_view text, const std::string& path) {
     view.expect_members({"schema", "roots", "unsigned", "required"});
     Trust trust;
     for (const auto& [registry, root] : view.at("roots").members()) {
+      check_entry(view.at("roots"), registry);
       trust.roots.emplace(registry, root.string());
     }
     for (const JsonView& registry : view.at("unsigned").items()) {
       trust.unsigned_registries.push_back(registry.string());
-      if (trust.unsigned_registries.back().empty()) registry.fail("is empty");
+      check_entry(registry, trust.unsigned_registries.back());
     }
     if (view.has("required")) {
       for (const JsonView& each : view.at("required").items()) {

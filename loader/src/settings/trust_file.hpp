@@ -55,6 +55,11 @@ struct Trust {
   bool is_unsigned(const std::string& registry) const;
 };
 
+/// Whether a registry may be called, or begin, so.
+bool may_be_registry(std::string_view entry);
+inline constexpr std::string_view kRegistryExpected =
+    "an absolute folder or a URL, like /srv/kiln or https://mirror.lan";
+
 /// Throws kUsage, naming the file.
 Trust parse_trust(std::string_view text, const std::string& path);
 std::string serialize_trust(const Trust& trust);

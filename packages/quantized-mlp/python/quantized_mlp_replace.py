@@ -418,6 +418,7 @@ class _Place:
     def _bind(self) -> None:
         self.key = layer.key_of(*self.request)
         self.told: set[str] = set()
+        self.module_seen: Optional[between.Seen] = None
         self.forwards = tuple(_forwards(linear) for linear in self.linears)
         self.seen = tuple(seen for linear in self.linears for seen in _Seen.all_of(linear))
         self.counts = tuple(_count(linear) for linear in self.linears)
@@ -444,7 +445,7 @@ class _Place:
         return True
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("key", "told", "forwards", "seen", "counts", "before", "watched", "classes", "held", "beneath", "contents")
+        own = ("key", "told", "module_seen", "forwards", "seen", "counts", "before", "watched", "classes", "held", "beneath", "contents")
         changed = self.changed or _first_changed(self.seen) or next(
             (name for name, linear, *was in zip(self.names, self.linears, self.forwards, self.counts)
              if [_forwards(linear), _count(linear)] != was), "")
@@ -471,8 +472,22 @@ class _Place:
         if residual is not None and (residual.shape != x.shape or residual.dtype != x.dtype
                                      or residual.device != x.device):
             return f"residual is {str(residual.dtype)[6:]} on {residual.device}; expected one like x, of its shape"
-        why = self.original.why_not(module) or self.original.why_another(
-            module, x.requires_grad and torch.is_grad_enabled(), False)
+        if between.compiles():
+            why = self._why_not_modules(module)
+        elif self.module_seen is None or not self.module_seen.holds(module):
+            why = self._why_not_modules(module)
+            if why == "":
+                self.module_seen = self.original.see(module, [(linear, ("forward",)) for linear in self.linears])
+        why = why or self.original.why_another(module, x.requires_grad and torch.is_grad_enabled(), False)
+        why = why or _why_not_as_packed(self.changed, self)
+        if why != "":
+            return why
+        if any(bias is not None and bias.dtype != x.dtype for bias in self.tensors[9:12]):
+            return f"x is {x.dtype} and a bias is not"
+        return layer.why_pytorch(x, residual)
+
+    def _why_not_modules(self, module: nn.Module) -> str:
+        why = self.original.why_not(module)
         if why != "":
             return why
         for name, linear, forward in zip(self.names, self.linears, self.forwards):
@@ -481,12 +496,7 @@ class _Place:
             why = between.on_module(linear, *forward)
             if why != "":
                 return f"{name} {why}"
-        why = _why_not_as_packed(self.changed, self)
-        if why != "":
-            return why
-        if any(bias is not None and bias.dtype != x.dtype for bias in self.tensors[9:12]):
-            return f"x is {x.dtype} and a bias is not"
-        return layer.why_pytorch(x, residual)
+        return ""
 
 
 class ReplacedQuantizedMlp(layer.Replaced):

@@ -1214,6 +1214,33 @@ class AfterReplace(unittest.TestCase):
                     self.assert_close(copy.deepcopy(swapped)(x), swapped(x))
                 self.assertEqual(kilns.count, 0 if restored else 4)
 
+    def test_a_class_gets_what_it_had_from_its_base(self):
+        class Gelu(GeluTanh):
+            pass
+
+        class Derived(Mlp):
+            pass
+
+        def build():
+            torch.manual_seed(4)
+            return Derived(D, H, Gelu()).to(DEVICE, DTYPE)
+
+        for kind, base in ((Derived, Mlp), (Gelu, GeluTanh)):
+            with self.subTest(kind.__name__):
+                plain, swapped = build(), build()
+                self.assertEqual(len(kiln.torch.replace(swapped).swapped), 1)
+                with torch.no_grad():
+                    swapped(numbers(ROWS, D))
+                kind.forward = lambda self, x, base=base: 3 * base.forward(self, x)
+                try:
+                    for model in (swapped, copy.deepcopy(swapped)):
+                        self.assert_same(results(model), results(plain))
+                finally:
+                    del kind.forward
+                with Kilns() as kilns:
+                    self.assert_same(results(swapped), results(plain))
+                self.assertEqual(kilns.count, 1)
+
     def test_a_class_that_nobody_has_any_more_goes(self):
         def made():
             kind = type("Local", (Mlp,), {})

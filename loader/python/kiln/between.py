@@ -183,6 +183,12 @@ def _before(kind: type, own: type, names: tuple[str, ...]) -> str:
     return next((name for each in before for name in vars(each) if name in names), "")
 
 
+@constant  # as _before()
+def _gained(kinds: tuple[type, ...], had: tuple[tuple[str, ...], ...], names: tuple[str, ...]) -> str:
+    """Which of the names a class has that had it not."""
+    return next((name for kind, own in zip(kinds, had) for name in vars(kind) if name in names and name not in own), "")
+
+
 class Original:
     """What a module is beside its weights, when a replace() compares it with a kernel: its class and what that has, its
     activation, its attributes, which forward may read, and how many children it has. why_not() says at a call what has
@@ -209,11 +215,16 @@ class Original:
         self.act_classes = () if self.act_facts is None else _of_classes(type(self.act_is))
         self.act_forward = type(self.act_is).forward if isinstance(self.act_is, nn.Module) else None
         self.of_class, self.act_of_class = _seen_through(self.classes), _seen_through(self.act_classes)
+        kinds = (*self.own.__mro__, *(type(self.act_is).__mro__ if self.act_facts is not None else ()))
+        self.kinds = tuple(kind for kind in kinds if kind not in (nn.Module, object))
+        self.had = tuple(tuple(_names_of(kind)) for kind in self.kinds)
         names = {*self.facts.asked, *(name for _, name, _ in self.classes)}
         self.names = tuple(sorted(names - {"forward"}))
+        asked = () if self.act_facts is None else self.act_facts.asked
+        self.all_names = tuple(sorted({*names, *asked, *(name for _, name, _ in self.act_classes)}))
 
     def __getstate__(self) -> dict[str, Any]:
-        bound = ("classes", "act_classes", "of_class", "act_of_class", "act_forward", "names")
+        bound = ("classes", "act_classes", "of_class", "act_of_class", "act_forward", "names", "kinds", "had", "all_names")
         state = {name: value for name, value in vars(self).items() if name not in bound}
         return {**state, "changed": self._first_changed()}
 
@@ -229,7 +240,10 @@ class Original:
         if name != "":
             return f"the {name} of its class was replaced"
         name = _exchanged(self.act_classes)
-        return "" if name == "" else f"the {name} of the class of {self.act} was replaced"
+        if name != "":
+            return f"the {name} of the class of {self.act} was replaced"
+        name = _gained(self.kinds, self.had, self.all_names)
+        return "" if name == "" else f"a class has another {name} than when it was swapped"
 
     def act_learns(self) -> bool:
         """Whether the activation has tensors or children: what it computes today is not what it computes."""
@@ -313,14 +327,15 @@ class Seen:
         values = [*(value for _, value in facts), *(where[name] for where, name in reads)]
         # Of a partial only the dict can change.
         values = [value.keywords if isinstance(value, functools.partial) else value for value in values]
-        self.sizes = tuple((value, len(value)) for value in (module._modules, module._parameters, module._buffers, *values)
-                           if isinstance(value, dict))
+        dicts = [module._modules, module._parameters, module._buffers, *(each for each in values if isinstance(each, dict))]
         self.contents = tuple((value, content_of(value)) for value in values
                               if isinstance(value, _CONTAINERS) and not isinstance(value, dict))
-        reads += [(where, name) for where, _ in self.sizes for name in where]
+        reads += [(where, name) for where in dicts for name in where]
         reads += [(vars(part), "_parameters") for part, _ in parts if isinstance(part, nn.Module)]
         reads += [(vars(kind), name) for kind in kinds for name in _names_of(kind)]
         self.reads = tuple((where, name, where[name]) for where, name in reads)
+        own_kinds = [vars(kind) for kind in kinds if kind not in (nn.Module, object)]
+        self.sizes = tuple((where, len(where)) for where in (*dicts, *own_kinds))
         self.hooks = tuple((vars(part), name) for part, _ in parts for name in _HOOKS if name in vars(part))
 
     def holds(self, module: nn.Module) -> bool:

@@ -223,7 +223,6 @@ class Remedies(World):
         self.cured_by("KILN_CACHE=relative kiln cache dir; kiln cache dir", OK, "Give the full path in KILN_CACHE",
                       KILN_CACHE=self.cache)
 
-    @cures("loader/src/settings/settings.cpp: KILN_UNSIGNED")
     def test_a_word_of_a_variable_that_could_never_count(self):
         for variable, wrong, right in (("KILN_UNSIGNED", "registry", self.registry),
                                        ("KILN_INSECURE_HTTP", "http://mirror.lan", "mirror.lan"),

@@ -10,6 +10,7 @@ after_replace_test.py [unittest's options]     wants KILN_LIBRARY and KILN_REGIS
 
 import contextlib
 import copy
+import functools
 import gc
 import io
 import math
@@ -504,16 +505,15 @@ class AfterReplace(unittest.TestCase):
 
         fit.why_not = lambda *call: asked.append(call) or real(*call)
         try:
-            self.assertEqual([questions(), questions(), questions()], [2, 0, 0])
+            self.assertEqual([questions(), questions(), questions()], [4, 0, 0])  # once more of what has been seen
             model.eval()
             self.assertEqual(questions(), 0)
             hook = next(each for each in model.modules() if type(each) is nn.Linear).register_forward_hook(lambda *_: None)
             self.assertEqual([questions(), questions()], [1, 1])
             hook.remove()
-            self.assertEqual(questions(), 0)
-            copied = copy.deepcopy(model)
-            model = copied
             self.assertEqual([questions(), questions()], [2, 0])
+            model = copy.deepcopy(model)
+            self.assertEqual([questions(), questions()], [4, 0])
         finally:
             fit.why_not = real
 
@@ -540,6 +540,145 @@ class AfterReplace(unittest.TestCase):
                     self.assertIs(found, expected)
                 else:
                     self.assert_close(found, expected)
+
+    def test_what_changes_after_a_call(self):
+        """A call that nothing stood against, then the change: as the same module that was not swapped."""
+        class Late(Mlp):
+            def forward(self, x):
+                return super().forward(x) * getattr(self, "late", 1.0)
+
+        class LateGelu(GeluTanh):
+            def forward(self, z):
+                late = getattr(self, "late", None)
+                return super().forward(z) if late is None else super().forward(z) * 2
+
+        class Found(Mlp):  # its activation by a property
+            known = {"gelu": lambda z: F.gelu(z, approximate="tanh"), "relu": F.relu}
+            named = {"name": "gelu"}
+
+            def __init__(self, *sizes):
+                super().__init__(*sizes, None)
+
+            @property
+            def act_fn(self):
+                return self.known[self.named["name"]]
+
+            @act_fn.setter
+            def act_fn(self, value):
+                pass
+
+        class Fused(nn.Module):  # as Phi-3's
+            def __init__(self, width, hidden, act_fn):
+                super().__init__()
+                self.gate_up_proj, self.down_proj = nn.Linear(width, 2 * hidden), nn.Linear(hidden, width)
+                self.act_fn = act_fn
+
+            def forward(self, x):
+                gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
+                return self.down_proj(up * self.act_fn(gate))
+
+        class Ordered(Mlp):
+            def __init__(self, *words):
+                super().__init__(*words)
+                self.scales = {"a": 1.0, "b": 2.0}
+
+            def forward(self, x):
+                return super().forward(x) * next(iter(self.scales.values()))
+
+        class Strict(dict):
+            def __getitem__(self, key):
+                raise RuntimeError(f"nobody may ask for {key}")
+
+        class Asked(Mlp):
+            def __init__(self, *words):
+                super().__init__(*words)
+                self.table = Strict(a=1)
+
+        class Doubled(Tensor):
+            @classmethod
+            def __torch_function__(cls, function, types, args=(), named=None):
+                with torch._C.DisableTorchFunctionSubclass():
+                    y = function(*args, **(named or {}))
+                return 2 * y if function is F.linear else y
+
+        def another_name(module):
+            del module.up_proj.tag
+            module.up_proj.forward = lambda x, before=module.up_proj.forward: 2 * before(x)
+
+        def late(owner):
+            return lambda module: setattr(owner(module), "late", 2.0)
+
+        def up_of(module):
+            return getattr(module, "up_proj", None) or module.gate_up_proj
+
+        def of_the_weight(make):
+            def change(module):
+                up_of(module)._parameters["weight"] = make(up_of(module).weight.detach())
+
+            return change
+
+        def other_activation(module):
+            type(module).named["name"] = "relu"
+
+        cases = [
+            ("an attribute goes, a forward comes", Mlp, GeluTanh, another_name),
+            ("an attribute that its forward asks for", Late, GeluTanh, late(lambda module: module)),
+            ("one of its class", Late, GeluTanh, late(type)),
+            ("one of its activation", Mlp, LateGelu, late(lambda module: module.act_fn)),
+            ("a parameter of its activation", Mlp, LateGelu,
+             lambda module: setattr(module.act_fn, "late", nn.Parameter(torch.ones((), device=DEVICE)))),
+            ("an activation that a property finds", Found, None, other_activation),
+            ("the order of a dict", Ordered, GeluTanh,
+             lambda module: module.scales.update(a=module.scales.pop("a"))),
+            ("a dict of a class of its own", Asked, GeluTanh, lambda module: None),
+            ("a partial's function", Mlp, PartialGeluTanh,
+             lambda module: next(each for each in vars(module.act_fn).values() if isinstance(each, functools.partial)).__setstate__(
+                 (F.relu, (), {}, {}))),
+            ("a weight of another class", Mlp, GeluTanh, of_the_weight(lambda w: w.as_subclass(Doubled))),
+            ("a weight of another class, of two in one", Fused, GeluTanh, of_the_weight(lambda w: w.as_subclass(Doubled))),
+            ("a sparse weight of two in one", Fused, GeluTanh,
+             of_the_weight(lambda w: nn.Parameter(w.float().to_sparse_csr().to(w.dtype), False))),
+            ("a bias for all of two in one", Fused, GeluTanh,
+             lambda module: setattr(module.gate_up_proj, "bias", nn.Parameter(torch.ones(1, device=DEVICE, dtype=DTYPE)))),
+            ("a sparse weight", Mlp, GeluTanh, of_the_weight(lambda w: nn.Parameter(w.float().to_sparse_csr().to(w.dtype), False))),
+            ("__call__ of its activation's class", Mlp, LateGelu,
+             lambda module: setattr(type(module.act_fn), "__call__", lambda self, z: 2 * self.forward(z))),
+        ]
+        for name, kind, gelu, change in cases:
+            with self.subTest(name):
+                torch.manual_seed(4)
+                plain = kind(D, H, *([gelu()] if gelu else [])).to(DEVICE, DTYPE)
+                swapped = copy.deepcopy(plain)
+                for module in (plain, swapped):
+                    up_of(module).tag = 1
+                self.assertEqual(len(kiln.torch.replace(swapped).swapped), 1, name)
+                x = numbers(ROWS, D)
+                with torch.no_grad():
+                    for _ in range(2):
+                        self.assert_close(swapped(x), plain(x))
+                    for module in (plain, swapped):
+                        change(module)
+                    try:
+                        expected = plain(x)
+                    except Exception as error:
+                        self.assertRaises(type(error), swapped, x)
+                    else:
+                        self.assert_close(swapped(x), expected)
+
+    def test_what_is_taken_out_goes(self):
+        """A module that was called keeps nothing that is no part of it any more."""
+        module = make().first
+        self.assertEqual(len(kiln.torch.replace(module).swapped), 1)
+        x = numbers(ROWS, D)
+        module(x)
+        weights = [weakref.ref(each) for each in module.parameters()]
+        for name in ("gate_proj", "up_proj", "down_proj"):
+            linear = getattr(module, name)
+            setattr(module, name, nn.Sequential(nn.Linear(linear.in_features, linear.out_features, False, DEVICE, DTYPE)))
+        del linear
+        module(x)
+        gc.collect()
+        self.assertEqual([each() for each in weights], [None] * len(weights))
 
     def test_what_was_seen_keeps_no_weights(self):
         module = make()

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as _module
 
 _LINEAR_FORWARD = nn.Linear.forward
-_CALL = nn.Linear.__call__
+_CALL, _CALL_IMPL = nn.Linear.__call__, nn.Linear._call_impl
 _F_LINEAR, _F_GELU, _F_SILU, _F_RELU = F.linear, F.gelu, F.silu, F.relu
 _HAS_BACKWARD_PRE_HOOKS = hasattr(nn.Module(), "_backward_pre_hooks")  # PyTorch 2.0
 _PLAIN = (Tensor, nn.Parameter)
@@ -68,6 +68,7 @@ class Facts:
         self.facts = tuple((name, value, content_of(value)) for name, value in vars(owner).items() if name not in _OWN)
         self.asked = tuple(sorted(_asked_by(type(owner)) - vars(owner).keys() - _OWN))  # names that it has not itself
         self.absent = tuple(name for name in self.asked if not hasattr(owner, name))
+        self.known = _OWN.union(name for name, _, _ in self.facts)
 
     def first_changed(self, owner: Any, of_class: tuple[tuple[str, Any], ...]) -> str:
         """The name of what vars() no longer has, has anew or has otherwise. `of_class`: its class's _seen_through()."""
@@ -90,9 +91,10 @@ class Facts:
                 if found is not value and not _are_same(found, value):
                     return name
             return ""
-        known = {*_OWN, *(fact[0] for fact in self.facts)}
-        return next((name for name in own
-                     if name not in known and (not name.startswith("_") or name in self.asked)), "")
+        for name in list(own):
+            if name not in self.known and (not name.startswith("_") or name in self.asked):
+                return name
+        return ""
 
 
 def content_of(value: Any) -> Any:
@@ -117,6 +119,9 @@ def have_same(found: Any, content: Any) -> bool:
     return len(found) == len(content) and all(a is b or _are_same(a, b) for a, b in zip(found, content))
 
 
+_CALLED = ("__call__", "__getattr__", "__getattribute__")
+
+
 def _of_classes(kind: type) -> tuple[tuple[Mapping[str, Any], str, Any], ...]:
     """What the classes of an object have below nn.Module, whose forward and its helpers others may exchange."""
     return tuple((vars(each), name, vars(each)[name]) for each in kind.__mro__ for name in _names_of(each))
@@ -124,7 +129,7 @@ def _of_classes(kind: type) -> tuple[tuple[Mapping[str, Any], str, Any], ...]:
 
 def _names_of(kind: type) -> list[str]:
     return [] if kind in (nn.Module, object) else [
-        name for name in vars(kind) if name == "__call__" or not name.startswith("__") and name != "extra_repr"]
+        name for name in vars(kind) if name in _CALLED or not name.startswith("__") and name != "extra_repr"]
 
 
 def _exchanged(classes: tuple[tuple[Mapping[str, Any], str, Any], ...]) -> str:
@@ -186,7 +191,8 @@ def _before(kind: type, own: type, names: tuple[str, ...]) -> str:
 @constant  # as _before()
 def _gained(kinds: tuple[type, ...], had: tuple[tuple[str, ...], ...], names: tuple[str, ...]) -> str:
     """Which of the names a class has that had it not."""
-    return next((name for kind, own in zip(kinds, had) for name in vars(kind) if name in names and name not in own), "")
+    return next((name for kind, own in zip(kinds, had) for name in list(vars(kind)) if name in names and name not in own),
+                "")
 
 
 class Original:
@@ -207,11 +213,13 @@ class Original:
         has_facts = act is not None and not isinstance(act, _FUNCTIONS) and hasattr(act, "__dict__")
         self.act_facts = Facts(act) if has_facts else None
         self.act_content = content_of(act) if isinstance(act, functools.partial) else None
+        self.act_holds = _held_by(act)
         self._bind()
 
     def _bind(self) -> None:
         """To the classes of this process."""
         self.classes = _of_classes(self.own)
+        self.forward = self.own.forward
         self.act_classes = () if self.act_facts is None else _of_classes(type(self.act_is))
         self.act_forward = type(self.act_is).forward if isinstance(self.act_is, nn.Module) else None
         self.of_class, self.act_of_class = _seen_through(self.classes), _seen_through(self.act_classes)
@@ -221,10 +229,11 @@ class Original:
         names = {*self.facts.asked, *(name for _, name, _ in self.classes)}
         self.names = tuple(sorted(names - {"forward"}))
         asked = () if self.act_facts is None else self.act_facts.asked
-        self.all_names = tuple(sorted({*names, *asked, *(name for _, name, _ in self.act_classes)}))
+        self.all_names = tuple(sorted({*_CALLED, *names, *asked, *(name for _, name, _ in self.act_classes)}))
 
     def __getstate__(self) -> dict[str, Any]:
-        bound = ("classes", "act_classes", "of_class", "act_of_class", "act_forward", "names", "kinds", "had", "all_names")
+        bound = ("classes", "forward", "act_classes", "of_class", "act_of_class", "act_forward", "names", "kinds", "had",
+                 "all_names")
         state = {name: value for name, value in vars(self).items() if name not in bound}
         return {**state, "changed": self._first_changed()}
 
@@ -236,7 +245,7 @@ class Original:
         """Of what _bind() takes as it finds it."""
         if self.changed != "":
             return self.changed
-        name = _exchanged(self.classes)
+        name = "forward" if self.own.forward is not self.forward else _exchanged(self.classes)
         if name != "":
             return f"the {name} of its class was replaced"
         name = _exchanged(self.act_classes)
@@ -281,6 +290,8 @@ class Original:
             why = on_module(act, self.act_forward)
             if why != "":
                 return f"{self.act} {why}"
+            if _held_by(act) != self.act_holds:
+                return f"{self.act} has other tensors or children than when it was swapped"
         if self.act_facts is not None:
             name = self.act_facts.first_changed(act, self.act_of_class)
             if name != "":
@@ -289,12 +300,17 @@ class Original:
             return f"{self.act} has changed"
         return ""
 
-    def see(self, module: nn.Module, others: Sequence[tuple[Any, tuple[str, ...]]]) -> Optional[Seen]:
-        """others: the parts but for the activation. None: what the questions read is not all in the module and its parts."""
-        if module._parameters or module._buffers or self.act_content is not None and self.act not in vars(module):
+    def see(self, module: nn.Module, linears: Sequence[nn.Module], idle: Sequence[nn.Module] = ()) -> Optional[Seen]:
+        """idle: children that do nothing while what they have is the same. None: its class finds the activation."""
+        if self.act != "" and self.act not in module._modules and self.act not in vars(module):
             return None
-        act = [] if self.act_facts is None else [(self.act_is, tuple(name for name, _, _ in self.act_facts.facts))]
-        return Seen(module, self.own, [*others, *act])
+        others: list[tuple[Any, tuple[str, ...]]] = [(each, ("p", "training")) for each in idle]
+        if self.act_facts is not None:
+            others.append((self.act_is, (*(name for name, _, _ in self.act_facts.facts), *_TENSORS)))
+        try:
+            return Seen(module, [name for name, _, _ in self.facts.facts], linears, others)
+        except KeyError:  # another thread has just taken it away
+            return None
 
     def why_another(self, module: nn.Module, recorded: bool, autocast: bool) -> str:
         """Whether this call is one of those in which forward is another. `recorded`: whether it has gradients."""
@@ -307,60 +323,79 @@ class Original:
         return ""
 
 
-_HOOKS = tuple(name for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-               if name in vars(nn.Module()))
+_TENSORS = ("_modules", "_parameters", "_buffers")
+_OF_A_LINEAR = frozenset(("forward", "weight", "bias", "_compiled_call_impl"))  # what may stand before what it has
 
 
 class Seen:
     """What the questions about a module and its parts have read, and found nothing. While it holds, none is asked again. Its
-    steps are few and plain, and compare objects by identity: the rest of a model puts whatever else there is of Python out
-    of a processor's caches. For eager mode alone: a compiler follows the questions. It keeps the parts, not the module."""
+    steps are few and plain, and compare objects by identity: the rest of a model puts whatever else there is of Python
+    out of a processor's caches. For eager mode alone: a compiler follows the questions. It keeps the parts and what
+    was read, not the module or the weights; whoever has it drops it once it does not hold."""
 
-    def __init__(self, module: nn.Module, own: type, parts: Sequence[tuple[Any, tuple[str, ...]]]) -> None:
-        """own: the class that the module had. parts: with the attributes that were read of each, beside nn.Module's."""
-        self.kind, self.count = type(module), len(vars(module))
-        facts = [(name, value) for name, value in vars(module).items() if name not in _OWN]
-        self.facts = (*facts, *((name, vars(module)[name]) for name in ("_modules", "_parameters", "_buffers")))
-        self.parts = tuple((part, type(part), vars(part), len(vars(part))) for part, _ in parts)
-        kinds = dict.fromkeys(kind for each in (own, *(type(part) for part, _ in parts)) for kind in each.__mro__)
-        reads = [(vars(part), name) for part, names in parts for name in names if name in vars(part)]
-        values = [*(value for _, value in facts), *(where[name] for where, name in reads)]
-        # Of a partial only the dict can change.
-        values = [value.keywords if isinstance(value, functools.partial) else value for value in values]
-        dicts = [module._modules, module._parameters, module._buffers, *(each for each in values if isinstance(each, dict))]
-        self.contents = tuple((value, content_of(value)) for value in values
-                              if isinstance(value, _CONTAINERS) and not isinstance(value, dict))
-        reads += [(where, name) for where in dicts for name in where]
-        reads += [(vars(part), "_parameters") for part, _ in parts if isinstance(part, nn.Module)]
-        reads += [(vars(kind), name) for kind in kinds for name in _names_of(kind)]
-        self.reads = tuple((where, name, where[name]) for where, name in reads)
-        own_kinds = [vars(kind) for kind in kinds if kind not in (nn.Module, object)]
-        self.sizes = tuple((where, len(where)) for where in (*dicts, *own_kinds))
-        self.hooks = tuple((vars(part), name) for part, _ in parts for name in _HOOKS if name in vars(part))
+    def __init__(self, module: nn.Module, facts: Sequence[str], linears: Sequence[nn.Module],
+                 others: Sequence[tuple[Any, tuple[str, ...]]]) -> None:
+        """facts: the attributes that were read of the module. others: the other parts, with those of each."""
+        own = vars(module)
+        self.kind, self.names = type(module), list(own)
+        self.facts = tuple((name, own[name]) for name in (*facts, *_TENSORS))
+        parts = [*linears, *(part for part, _ in others)]
+        absent = {id(part): _OF_A_LINEAR.difference(vars(part)) for part in linears}
+        self.modules = tuple((part, type(part), vars(part), absent.get(id(part), frozenset())) for part in parts
+                             if isinstance(part, nn.Module))
+        self.objects = tuple((part, type(part), vars(part)) for part in parts if not isinstance(part, nn.Module))
+        kinds = dict.fromkeys(kind for each in (module, *parts) for kind in type(each).__mro__
+                              if kind not in (nn.Module, object) and not kind.__module__.startswith("kiln."))
+        reads = [(vars(part), [name for name in names if name in vars(part)]) for part, names in others]
+        reads += [(vars(kind), _names_of(kind)) for kind in kinds]
+        values = [*(value for _, value in self.facts), *(where[name] for where, names in reads for name in names)]
+        self.partials = tuple((each, each.func, each.args) for each in values if isinstance(each, functools.partial))
+        values += [each.keywords for each, _, _ in self.partials]
+        dicts = [each for each in values if type(each) is dict]  # another kind has ways of its own
+        self.empty = tuple(each for each in dicts if not each)
+        reads += [(each, list(each)) for each in dicts if each]
+        self.contents = tuple((value, content_of(value)) for value in values if isinstance(value, _CONTAINERS)
+                              and type(value) is not dict and not isinstance(value, functools.partial))
+        self.keys = tuple((where, list(where)) for where, _ in reads)
+        reads += [(vars(part), [name for name in _OF_A_LINEAR if name in vars(part)]) for part in linears]
+        self.reads = tuple((where, name, where[name]) for where, names in reads for name in names)
 
     def holds(self, module: nn.Module) -> bool:
         own = module.__dict__
-        if type(module) is not self.kind or len(own) != self.count:
+        if type(module) is not self.kind or list(own) != self.names:
             return False
-        for part, kind, where, count in self.parts:
-            if part.__class__ is not kind or part.__dict__ is not where or len(where) != count:
+        for part, kind, where, absent in self.modules:
+            if (part.__class__ is not kind or part.__dict__ is not where or where["_forward_hooks"]
+                    or where["_forward_pre_hooks"] or where["_backward_hooks"] or where["_backward_pre_hooks"]
+                    or not absent.isdisjoint(where)):
                 return False
-        for where, size in self.sizes:
-            if len(where) != size:
+        for part, kind, where in self.objects:
+            if part.__class__ is not kind or part.__dict__ is not where:
+                return False
+        for where, keys in self.keys:
+            if list(where) != keys:
+                return False
+        for each in self.empty:
+            if each:
                 return False
         try:
-            for where, name in self.hooks:
-                if where[name]:
-                    return False
             for name, value in self.facts:
                 if own[name] is not value:
                     return False
             for where, name, value in self.reads:
                 if where[name] is not value:
                     return False
-        except KeyError:
+        except KeyError:  # another thread has just taken it away
             return False
+        for partial, function, arguments in self.partials:
+            if partial.func is not function or partial.args is not arguments:
+                return False
         return not self.contents or all(have_same(content_of(value), content) for value, content in self.contents)
+
+
+def _held_by(act: Any) -> list[tuple[str, ...]]:
+    """The names of what an activation holds as a module: of none the tensors count."""
+    return [tuple(vars(act)[name]) for name in _TENSORS] if isinstance(act, nn.Module) else []
 
 
 class Held:
@@ -430,7 +465,7 @@ def on_every_module() -> str:
     if (_module._global_forward_hooks or _module._global_forward_pre_hooks or _module._global_backward_hooks
             or (_HAS_BACKWARD_PRE_HOOKS and _module._global_backward_pre_hooks)):
         return "there are hooks on all modules"
-    if nn.Linear.__call__ is not _CALL:
+    if nn.Linear.__call__ is not _CALL or nn.Linear._call_impl is not _CALL_IMPL:
         return "the call of modules was replaced"
     if F.linear is not _F_LINEAR or F.silu is not _F_SILU or F.gelu is not _F_GELU or F.relu is not _F_RELU:
         return "a function of torch.nn.functional was replaced"

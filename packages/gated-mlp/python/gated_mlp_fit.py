@@ -37,7 +37,8 @@ _CLOSE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 _FACTOR = {torch.float32: 1e-6, torch.float16: 2e-4, torch.bfloat16: 1e-3}  # and in the mean, where roundings cancel
 _FEW_ROWS = (0.1, 1.0, 10.0, 100.0)  # the scales of the rows that a forward is tried on
 _LARGE = 128.0  # what gate and up reach in further rows: a clamp shows
-_IDLE = (nn.Dropout, nn.Identity)  # children that an MLP may have beside its linears and its activation
+# Children that an MLP may have beside its linears and its activation, with their forward.
+_IDLE = {nn.Dropout: nn.Dropout.forward, nn.Identity: nn.Identity.forward}
 
 
 class Fit:
@@ -86,25 +87,32 @@ class Fit:
         return ""
 
     def see(self, module: nn.Module) -> Optional[between.Seen]:
-        """After why_not() found nothing; None where its questions must be asked each time."""
-        if self.original.other_in:
-            return None
-        modules = module._modules
-        return self.original.see(module, [*((modules[name], ()) for name in self.linears),
-                                          *((modules[name], ("p", "training")) for name in self.idle)])
+        """What why_not() reads, but for autocast; None where it must be asked each time."""
+        return self.original.see(module, *([module._modules[name] for name in names] for names in (self.linears, self.idle)))
+
+    def parameters_of(self, module: nn.Module) -> list[Optional[Tensor]]:
+        """The weight and the bias of each linear, as they are now."""
+        modules, found = module._modules, []
+        for name in self.linears:
+            parameters = modules[name]._parameters
+            found += (parameters["weight"], parameters["bias"])
+        return found
 
     def tensors_of(self, module: nn.Module) -> tuple[Optional[Tensor], ...]:
-        """gate, up, down and their biases, as they are now: views where two are in one."""
-        held = [module._modules[name]._parameters for name in self.linears]
-        down, down_bias = held[-1]["weight"], held[-1]["bias"]
-        if len(held) == 3:
-            gate, up = held[0], held[1]
-            return gate["weight"], up["weight"], down, gate["bias"], up["bias"], down_bias
-        first, second = held[0]["weight"].chunk(2)
-        first_bias, second_bias = (None, None) if held[0]["bias"] is None else held[0]["bias"].chunk(2)
+        return self.arranged(self.parameters_of(module))
+
+    def arranged(self, parameters: list[Optional[Tensor]]) -> tuple[Optional[Tensor], ...]:
+        """gate, up, down and their biases: views where two are in one."""
+        if len(parameters) == 6:
+            gate, gate_bias, up, up_bias, down, down_bias = parameters
+            return gate, up, down, gate_bias, up_bias, down_bias
+        weight, bias, down, down_bias = parameters
+        first, second = weight.chunk(2)
+        # A bias that PyTorch spreads has no halves, and is then one that does not belong to the weights.
+        halves = (bias, bias) if bias is None or bias.shape != weight.shape[:1] else bias.chunk(2)
         if self.second_is_gate:
-            return second, first, down, second_bias, first_bias, down_bias
-        return first, second, down, first_bias, second_bias, down_bias
+            return second, first, down, halves[1], halves[0], down_bias
+        return first, second, down, halves[0], halves[1], down_bias
 
 
 def _why_not_idle(child: Any) -> str:
@@ -112,7 +120,7 @@ def _why_not_idle(child: Any) -> str:
         return f"is a {type(child).__name__}"
     if type(child) is nn.Dropout and child.p > 0 and child.training:
         return "drops in training"
-    return between.on_module(child, type(child).forward)
+    return between.on_module(child, _IDLE[type(child)])
 
 
 def looks_like_an_mlp(module: nn.Module) -> bool:
@@ -232,7 +240,7 @@ def _why_not_alone(module: nn.Module, found: Fit, members: Sequence[Member]) -> 
         child = module._modules[name]
         if type(child) not in _IDLE:
             return f"it has a {type(child).__name__} beside its linears, {name}"
-        why = between.on_module(child, type(child).forward)
+        why = between.on_module(child, _IDLE[type(child)])
         if why != "":
             return f"{name} {why}"
     found.idle = tuple(others)

@@ -40,40 +40,43 @@ class _Place:
         family.member_of(*self.request[:2])
         self.key = layer.key_of(*self.request)
         self.told: set[str] = set()  # the reasons that a warning gave
-        self.seen: Optional[between.Seen] = None
-        self.x_as: Any = None  # dtype, device and width that were seen with it
+        self.seen: Any = None  # a between.Seen, and the dtype, device and width of the x of its call
 
     def __getstate__(self) -> dict[str, Any]:
         """The key is of this process; the request is what it stands for."""
-        return {name: value for name, value in vars(self).items() if name not in ("key", "told", "seen", "x_as")}
+        return {name: value for name, value in vars(self).items() if name not in ("key", "told", "seen")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._bind()
 
     def see(self, module: nn.Module, x: Tensor) -> None:
-        """Of a call that nothing stands against."""
-        if not layer.casts(x.device):
-            self.seen, self.x_as = self.fit.see(module), (x.dtype, x.device, x.size(-1))
+        """After a call that nothing stands against. The questions are asked once more, of what has been seen: another
+        thread may have changed it since."""
+        seen = None if layer.casts(x.device) else self.fit.see(module)
+        if seen is not None and self.fit.why_not(module, x) == "":
+            self.seen = (seen, x.dtype, x.device, x.shape[-1])
 
     def tensors_as_seen(self, module: nn.Module, x: Any) -> Optional[Tensors]:
         """The weights, where all is as in a call that nothing stood against; None: the questions have to be asked. What
-        weights may become in place, of another shape or dtype, the op refuses."""
-        seen = self.seen
-        if seen is None or between.on_every_module() or between.in_tensor(x) or between.observer():
+        else a weight may be, sparse or of another shape, the op refuses."""
+        before = self.seen
+        if before is None or between.on_every_module() or between.in_tensor(x) or between.observer():
             return None
-        dtype, device, width = self.x_as
+        seen, dtype, device, width = before
+        original = self.fit.original
+        if (x.dtype is not dtype or x.device != device or x.dim() == 0 or x.size(-1) != width or layer.casts(device)
+                or not seen.holds(module) or original.other_in and original.why_another(module, False, False)):
+            return None
         try:
-            if (x.dtype is not dtype or x.device != device or x.size(-1) != width or layer.casts(device)
-                    or not seen.holds(module)):
-                return None
-            tensors = self.fit.tensors_of(module)
-        except (AttributeError, IndexError, KeyError):  # x has no dimensions, or a linear no weight any more
+            parameters = self.fit.parameters_of(module)
+            for tensor in parameters:
+                kind = type(tensor)
+                if tensor is not None and (kind is not nn.Parameter and kind is not Tensor or tensor.is_meta):
+                    return None
+            return self.fit.arranged(parameters)
+        except (KeyError, RuntimeError):  # a linear has no weight any more, or one that has no halves
             return None
-        for tensor in tensors:
-            if tensor is not None and type(tensor) is not nn.Parameter and type(tensor) is not Tensor:
-                return None
-        return tensors
 
 
 class ReplacedMlp(layer.Replaced):
@@ -89,17 +92,21 @@ class ReplacedMlp(layer.Replaced):
         if layer.enabled() and place is not None:
             found = place.fit
             x = found.input_of(args, named)
-            is_short = residual is None and not between.compiles()
-            tensors = place.tensors_as_seen(self, x) if is_short else None
-            if tensors is not None:
-                try:
-                    return family.plain_gated_mlp(x, tensors, place.key)
-                except InvalidCall:  # a weight has become something else in place: the questions say what
-                    place.seen = None
+            is_short = residual is None and layer.HAS_OPERATORS and not between.compiles()
+            if is_short:
+                tensors = place.tensors_as_seen(self, x)
+                if tensors is not None:
+                    try:
+                        return family.plain_gated_mlp(x, tensors, place.key)
+                    except (InvalidCall, RuntimeError):  # the questions say what a weight is, or it is thrown again
+                        pass
+                place.seen = None
             why = found.why_not(self, x)
+            parameters = found.parameters_of(self) if why == "" else []
+            why = why or layer.why_pytorch(x, residual, *parameters)
             if why == "":
-                tensors = found.tensors_of(self)
-                why = layer.why_pytorch(x, residual, *tensors) or _why_not_these(x, tensors)
+                tensors = found.arranged(parameters)
+                why = _why_not_these(x, tensors)
                 if why == "":
                     if is_short:
                         place.see(self, x)
@@ -130,6 +137,8 @@ def _why_not_these(x: Tensor, tensors: tuple[Optional[Tensor], ...]) -> str:
         # The same words for x of all lengths: they are told once, and torch.compile has no number for a length.
         return (f"x is {str(x.dtype)[6:]} on {x.device}; expected rows of {gate.shape[1]}, {str(gate.dtype)[6:]} on "
                 f"{gate.device}")
+    if up.device != gate.device or down.device != gate.device:
+        return "its weights are on several devices"
     # Of as many elements, but another shape: PyTorch refuses it, too.
     if not up.numel() == gate.numel() == down.numel():
         return "its weights have shapes that do not belong together"

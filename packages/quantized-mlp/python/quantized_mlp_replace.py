@@ -445,7 +445,8 @@ class _Place:
         return True
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("key", "told", "module_seen", "forwards", "seen", "counts", "before", "watched", "classes", "held", "beneath", "contents")
+        own = ("key", "told", "module_seen", "forwards", "seen", "counts", "before", "watched", "classes", "held", "beneath",
+               "contents")
         changed = self.changed or _first_changed(self.seen) or next(
             (name for name, linear, *was in zip(self.names, self.linears, self.forwards, self.counts)
              if [_forwards(linear), _count(linear)] != was), "")
@@ -472,12 +473,12 @@ class _Place:
         if residual is not None and (residual.shape != x.shape or residual.dtype != x.dtype
                                      or residual.device != x.device):
             return f"residual is {str(residual.dtype)[6:]} on {residual.device}; expected one like x, of its shape"
-        if between.compiles():
+        if between.compiles() or self.module_seen is None or not self.module_seen.holds(module):
             why = self._why_not_modules(module)
-        elif self.module_seen is None or not self.module_seen.holds(module):
-            why = self._why_not_modules(module)
-            if why == "":
-                self.module_seen = self.original.see(module, [(linear, ("forward",)) for linear in self.linears])
+            if not between.compiles():
+                self.module_seen = None
+                if why == "":
+                    self._see(module)
         why = why or self.original.why_another(module, x.requires_grad and torch.is_grad_enabled(), False)
         why = why or _why_not_as_packed(self.changed, self)
         if why != "":
@@ -485,6 +486,11 @@ class _Place:
         if any(bias is not None and bias.dtype != x.dtype for bias in self.tensors[9:12]):
             return f"x is {x.dtype} and a bias is not"
         return layer.why_pytorch(x, residual)
+
+    def _see(self, module: nn.Module) -> None:
+        """The questions are asked once more, of what has been seen: another thread may have changed it since."""
+        seen = self.original.see(module, self.linears)
+        self.module_seen = seen if seen is not None and self._why_not_modules(module) == "" else None
 
     def _why_not_modules(self, module: nn.Module) -> str:
         why = self.original.why_not(module)

@@ -10,7 +10,6 @@ after_replace_test.py [unittest's options]     wants KILN_LIBRARY and KILN_REGIS
 
 import contextlib
 import copy
-import functools
 import gc
 import io
 import math
@@ -507,7 +506,7 @@ class AfterReplace(unittest.TestCase):
         try:
             self.assertEqual([questions(), questions(), questions()], [4, 0, 0])  # once more of what has been seen
             model.eval()
-            self.assertEqual(questions(), 0)
+            self.assertEqual([questions(), questions()], [4, 0])
             hook = next(each for each in model.modules() if type(each) is nn.Linear).register_forward_hook(lambda *_: None)
             self.assertEqual([questions(), questions()], [1, 1])
             hook.remove()
@@ -551,6 +550,14 @@ class AfterReplace(unittest.TestCase):
             def forward(self, z):
                 late = getattr(self, "late", None)
                 return super().forward(z) if late is None else super().forward(z) * 2
+
+        class Moody(GeluTanh):
+            def forward(self, z):
+                return super().forward(z) * (2 if self.training else 1)
+
+        class Coded(nn.Module):
+            def forward(self, z):
+                return F.gelu(z, approximate="tanh")
 
         class Found(Mlp):  # its activation by a property
             known = {"gelu": lambda z: F.gelu(z, approximate="tanh"), "relu": F.relu}
@@ -632,8 +639,12 @@ class AfterReplace(unittest.TestCase):
              lambda module: module.scales.update(a=module.scales.pop("a"))),
             ("a dict of a class of its own", Asked, GeluTanh, lambda module: None),
             ("a partial's function", Mlp, PartialGeluTanh,
-             lambda module: next(each for each in vars(module.act_fn).values() if isinstance(each, functools.partial)).__setstate__(
-                 (F.relu, (), {}, {}))),
+             lambda module: module.act_fn.act.__setstate__((F.relu, (), {}, {}))),
+            ("a partial's words", Mlp, PartialGeluTanh,
+             lambda module: module.act_fn.act.__setstate__((module.act_fn.act.func, (), {"approximate": "none"}, {}))),
+            ("the code of its activation, as autoreload does it", Mlp, Coded,
+             lambda module: setattr(Coded.forward, "__code__", (lambda self, z: 2 * z).__code__)),
+            ("a mode of its activation alone", Mlp, Moody, lambda module: module.act_fn.train()),
             ("a weight of another class", Mlp, GeluTanh, of_the_weight(lambda w: w.as_subclass(Doubled))),
             ("a weight of another class, of two in one", Fused, GeluTanh, of_the_weight(lambda w: w.as_subclass(Doubled))),
             ("a sparse weight of two in one", Fused, GeluTanh,
@@ -647,7 +658,7 @@ class AfterReplace(unittest.TestCase):
         for name, kind, gelu, change in cases:
             with self.subTest(name):
                 torch.manual_seed(4)
-                plain = kind(D, H, *([gelu()] if gelu else [])).to(DEVICE, DTYPE)
+                plain = kind(D, H, *([gelu()] if gelu else [])).to(DEVICE, DTYPE).eval()
                 swapped = copy.deepcopy(plain)
                 for module in (plain, swapped):
                     up_of(module).tag = 1
@@ -676,7 +687,6 @@ class AfterReplace(unittest.TestCase):
             linear = getattr(module, name)
             setattr(module, name, nn.Sequential(nn.Linear(linear.in_features, linear.out_features, False, DEVICE, DTYPE)))
         del linear
-        module(x)
         gc.collect()
         self.assertEqual([each() for each in weights], [None] * len(weights))
 

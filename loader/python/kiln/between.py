@@ -191,8 +191,8 @@ def _before(kind: type, own: type, names: tuple[str, ...]) -> str:
 @constant  # as _before()
 def _gained(kinds: tuple[type, ...], had: tuple[tuple[str, ...], ...], names: tuple[str, ...]) -> str:
     """Which of the names a class has that had it not."""
-    return next((name for kind, own in zip(kinds, had) for name in list(vars(kind)) if name in names and name not in own),
-                "")
+    return next((name for kind, own in zip(kinds, had) for name in list(vars(kind))
+                 if name in names and name not in own), "")
 
 
 class Original:
@@ -222,6 +222,8 @@ class Original:
         self.forward = self.own.forward
         self.act_classes = () if self.act_facts is None else _of_classes(type(self.act_is))
         self.act_forward = type(self.act_is).forward if isinstance(self.act_is, nn.Module) else None
+        self.codes = tuple((value, value.__code__) for _, _, value in (*self.classes, *self.act_classes)
+                           if isinstance(value, types.FunctionType))
         self.of_class, self.act_of_class = _seen_through(self.classes), _seen_through(self.act_classes)
         kinds = (*self.own.__mro__, *(type(self.act_is).__mro__ if self.act_facts is not None else ()))
         self.kinds = tuple(kind for kind in kinds if kind not in (nn.Module, object))
@@ -232,8 +234,8 @@ class Original:
         self.all_names = tuple(sorted({*_CALLED, *names, *asked, *(name for _, name, _ in self.act_classes)}))
 
     def __getstate__(self) -> dict[str, Any]:
-        bound = ("classes", "forward", "act_classes", "of_class", "act_of_class", "act_forward", "names", "kinds", "had",
-                 "all_names")
+        bound = ("classes", "forward", "codes", "act_classes", "of_class", "act_of_class", "act_forward", "names",
+                 "kinds", "had", "all_names")
         state = {name: value for name, value in vars(self).items() if name not in bound}
         return {**state, "changed": self._first_changed()}
 
@@ -252,6 +254,8 @@ class Original:
         if name != "":
             return f"the {name} of the class of {self.act} was replaced"
         name = _gained(self.kinds, self.had, self.all_names)
+        if name == "" and not compiles():  # as autoreload does it; a compiler looks at codes by itself
+            name = next((each.__name__ for each, code in self.codes if each.__code__ is not code), "")
         return "" if name == "" else f"a class has another {name} than when it was swapped"
 
     def act_learns(self) -> bool:
@@ -277,9 +281,12 @@ class Original:
             if name != "":
                 return f"it has a tensor beside its linears, {name}"
         if self.act != "":
-            why = self.why_not_act(module._modules.get(self.act) or getattr(module, self.act, None))
+            act = module._modules.get(self.act) or getattr(module, self.act, None)
+            why = self.why_not_act(act)
             if why != "":
                 return why
+            if self.act_forward is not None and act.training is not module.training:
+                return f"{self.act} is in {'training' if act.training else 'evaluation'} alone"
         name = self.facts.first_changed(module, self.of_class)
         return "" if name == "" else f"its {name} is another than when it was swapped"
 
@@ -300,15 +307,19 @@ class Original:
             return f"{self.act} has changed"
         return ""
 
-    def see(self, module: nn.Module, linears: Sequence[nn.Module], idle: Sequence[nn.Module] = ()) -> Optional[Seen]:
-        """idle: children that do nothing while what they have is the same. None: its class finds the activation."""
-        if self.act != "" and self.act not in module._modules and self.act not in vars(module):
+    def see(self, module: nn.Module, linears: Mapping[str, nn.Module],
+            idle: Sequence[nn.Module] = ()) -> Optional[Seen]:
+        """idle: children that do nothing while what they have is the same. None: some of it has to be asked each time,
+        an activation that its class finds, or what a linear has before its weight."""
+        if (self.act != "" and self.act not in module._modules and self.act not in vars(module)
+                or any(name in vars(each) for each in linears.values() for name in ("weight", "bias", "_compiled_call_impl"))):
             return None
         others: list[tuple[Any, tuple[str, ...]]] = [(each, ("p", "training")) for each in idle]
         if self.act_facts is not None:
-            others.append((self.act_is, (*(name for name, _, _ in self.act_facts.facts), *_TENSORS)))
+            names = (name for name, _, _ in self.act_facts.facts)
+            others.append((self.act_is, (*names, "training", *_TENSORS)))
         try:
-            return Seen(module, [name for name, _, _ in self.facts.facts], linears, others)
+            return Seen(module, [name for name, _, _ in self.facts.facts], linears, others, self.codes)
         except KeyError:  # another thread has just taken it away
             return None
 
@@ -323,53 +334,52 @@ class Original:
         return ""
 
 
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _TENSORS = ("_modules", "_parameters", "_buffers")
-_OF_A_LINEAR = frozenset(("forward", "weight", "bias", "_compiled_call_impl"))  # what may stand before what it has
 
 
 class Seen:
     """What the questions about a module and its parts have read, and found nothing. While it holds, none is asked again. Its
     steps are few and plain, and compare objects by identity: the rest of a model puts whatever else there is of Python
-    out of a processor's caches. For eager mode alone: a compiler follows the questions. It keeps the parts and what
-    was read, not the module or the weights; whoever has it drops it once it does not hold."""
+    out of a processor's caches. For eager mode alone: a compiler follows the questions. Its linears may be others of their
+    kind; it keeps neither them nor the module."""
 
-    def __init__(self, module: nn.Module, facts: Sequence[str], linears: Sequence[nn.Module],
-                 others: Sequence[tuple[Any, tuple[str, ...]]]) -> None:
-        """facts: the attributes that were read of the module. others: the other parts, with those of each."""
+    def __init__(self, module: nn.Module, facts: Sequence[str], linears: Mapping[str, nn.Module],
+                 others: Sequence[tuple[Any, tuple[str, ...]]], codes: Sequence[tuple[Any, Any]]) -> None:
+        """facts: the attributes that were read of the module. others: the parts but for linears, with those of each. codes:
+        of the functions of all classes."""
         own = vars(module)
-        self.kind, self.names = type(module), list(own)
-        self.facts = tuple((name, own[name]) for name in (*facts, *_TENSORS))
-        parts = [*linears, *(part for part, _ in others)]
-        absent = {id(part): _OF_A_LINEAR.difference(vars(part)) for part in linears}
-        self.modules = tuple((part, type(part), vars(part), absent.get(id(part), frozenset())) for part in parts
-                             if isinstance(part, nn.Module))
-        self.objects = tuple((part, type(part), vars(part)) for part in parts if not isinstance(part, nn.Module))
-        kinds = dict.fromkeys(kind for each in (module, *parts) for kind in type(each).__mro__
+        self.kind, self.names, self.children = type(module), list(own), list(module._modules)
+        self.facts = tuple((name, own[name]) for name in (*facts, "training", *_TENSORS))
+        self.linears = tuple((name, type(part), vars(part).get("forward")) for name, part in linears.items())
+        parts = [part for part, _ in others]
+        self.others = tuple((part, type(part), vars(part)) for part in parts)
+        self.hooks = tuple((vars(part), name) for part in parts for name in _HOOKS if name in vars(part))
+        kinds = dict.fromkeys(kind for each in (module, *linears.values(), *parts) for kind in type(each).__mro__
                               if kind not in (nn.Module, object) and not kind.__module__.startswith("kiln."))
         reads = [(vars(part), [name for name in names if name in vars(part)]) for part, names in others]
         reads += [(vars(kind), _names_of(kind)) for kind in kinds]
-        values = [*(value for _, value in self.facts), *(where[name] for where, names in reads for name in names)]
-        self.partials = tuple((each, each.func, each.args) for each in values if isinstance(each, functools.partial))
-        values += [each.keywords for each, _, _ in self.partials]
+        values = [*(value for name, value in self.facts if name != "_modules"),
+                  *(where[name] for where, names in reads for name in names)]
+        self.partials = tuple((each, each.func, each.args, each.keywords) for each in values
+                              if isinstance(each, functools.partial))
+        values += [each.keywords for each, *_ in self.partials]
         dicts = [each for each in values if type(each) is dict]  # another kind has ways of its own
         self.empty = tuple(each for each in dicts if not each)
         reads += [(each, list(each)) for each in dicts if each]
         self.contents = tuple((value, content_of(value)) for value in values if isinstance(value, _CONTAINERS)
                               and type(value) is not dict and not isinstance(value, functools.partial))
         self.keys = tuple((where, list(where)) for where, _ in reads)
-        reads += [(vars(part), [name for name in _OF_A_LINEAR if name in vars(part)]) for part in linears]
+        reads.append((module._modules, [name for name in module._modules if name not in linears]))
         self.reads = tuple((where, name, where[name]) for where, names in reads for name in names)
+        self.codes = codes
 
     def holds(self, module: nn.Module) -> bool:
         own = module.__dict__
-        if type(module) is not self.kind or list(own) != self.names:
+        modules = own["_modules"]
+        if type(module) is not self.kind or list(own) != self.names or list(modules) != self.children:
             return False
-        for part, kind, where, absent in self.modules:
-            if (part.__class__ is not kind or part.__dict__ is not where or where["_forward_hooks"]
-                    or where["_forward_pre_hooks"] or where["_backward_hooks"] or where["_backward_pre_hooks"]
-                    or not absent.isdisjoint(where)):
-                return False
-        for part, kind, where in self.objects:
+        for part, kind, where in self.others:
             if part.__class__ is not kind or part.__dict__ is not where:
                 return False
         for where, keys in self.keys:
@@ -379,16 +389,32 @@ class Seen:
             if each:
                 return False
         try:
+            for name, kind, forward in self.linears:
+                part = modules[name]
+                if part.__class__ is not kind:
+                    return False
+                where = part.__dict__
+                if (where["_forward_hooks"] or where["_forward_pre_hooks"] or where["_backward_hooks"]
+                        or where["_backward_pre_hooks"] or "weight" in where or "bias" in where
+                        or "_compiled_call_impl" in where
+                        or ("forward" in where if forward is None else where["forward"] is not forward)):
+                    return False
+            for where, name in self.hooks:
+                if where[name]:
+                    return False
             for name, value in self.facts:
                 if own[name] is not value:
                     return False
             for where, name, value in self.reads:
                 if where[name] is not value:
                     return False
-        except KeyError:  # another thread has just taken it away
+        except KeyError:  # another thread has just taken it away, or PyTorch is one of before 2.0
             return False
-        for partial, function, arguments in self.partials:
-            if partial.func is not function or partial.args is not arguments:
+        for function, code in self.codes:
+            if function.__code__ is not code:
+                return False
+        for partial, function, arguments, keywords in self.partials:
+            if partial.func is not function or partial.args is not arguments or partial.keywords is not keywords:
                 return False
         return not self.contents or all(have_same(content_of(value), content) for value, content in self.contents)
 

@@ -88,7 +88,8 @@ class Fit:
 
     def see(self, module: nn.Module) -> Optional[between.Seen]:
         """What why_not() reads, but for autocast; None where it must be asked each time."""
-        return self.original.see(module, *([module._modules[name] for name in names] for names in (self.linears, self.idle)))
+        modules = module._modules
+        return self.original.see(module, {name: modules[name] for name in self.linears}, [modules[name] for name in self.idle])
 
     def parameters_of(self, module: nn.Module) -> list[Optional[Tensor]]:
         """The weight and the bias of each linear, as they are now."""

@@ -75,7 +75,7 @@ class _Place:
                 if tensor is not None and (kind is not nn.Parameter and kind is not Tensor or tensor.is_meta):
                     return None
             return self.fit.arranged(parameters)
-        except (KeyError, RuntimeError):  # a linear has no weight any more, or one that has no halves
+        except (AttributeError, KeyError, RuntimeError):  # a linear has no weight any more, or one without halves
             return None
 
 

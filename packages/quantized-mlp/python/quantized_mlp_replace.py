@@ -473,7 +473,7 @@ class _Place:
         if residual is not None and (residual.shape != x.shape or residual.dtype != x.dtype
                                      or residual.device != x.device):
             return f"residual is {str(residual.dtype)[6:]} on {residual.device}; expected one like x, of its shape"
-        if between.compiles() or self.module_seen is None or not self.module_seen.holds(module):
+        if not self._is_as_seen(module):
             why = self._why_not_modules(module)
             if not between.compiles():
                 self.module_seen = None
@@ -487,9 +487,14 @@ class _Place:
             return f"x is {x.dtype} and a bias is not"
         return layer.why_pytorch(x, residual)
 
+    def _is_as_seen(self, module: nn.Module) -> bool:
+        if between.compiles() or self.module_seen is None or not self.module_seen.holds(module):
+            return False
+        return all(module._modules[name] is linear for name, linear in zip(self.names, self.linears))
+
     def _see(self, module: nn.Module) -> None:
         """The questions are asked once more, of what has been seen: another thread may have changed it since."""
-        seen = self.original.see(module, self.linears)
+        seen = self.original.see(module, dict(zip(self.names, self.linears)))
         self.module_seen = seen if seen is not None and self._why_not_modules(module) == "" else None
 
     def _why_not_modules(self, module: nn.Module) -> str:

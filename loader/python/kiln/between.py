@@ -285,7 +285,7 @@ class Original:
             why = self.why_not_act(act)
             if why != "":
                 return why
-            if self.act_forward is not None and act.training is not module.training:
+            if isinstance(act, nn.Module) and act.training is not module.training:
                 return f"{self.act} is in {'training' if act.training else 'evaluation'} alone"
         name = self.facts.first_changed(module, self.of_class)
         return "" if name == "" else f"its {name} is another than when it was swapped"

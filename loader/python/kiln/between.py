@@ -124,12 +124,17 @@ _CALLED = ("__call__", "__getattr__", "__getattribute__")
 
 def _of_classes(kind: type) -> tuple[tuple[Mapping[str, Any], str, Any], ...]:
     """What the classes of an object have below nn.Module, whose forward and its helpers others may exchange."""
-    return tuple((vars(each), name, vars(each)[name]) for each in kind.__mro__ for name in _names_of(each))
+    return tuple((vars(each), name, vars(each)[name]) for each in below_module(kind) for name in _names_of(each))
+
+
+def below_module(*kinds: type) -> tuple[type, ...]:
+    """Each of their classes once, but for nn.Module, which has questions of its own."""
+    found = dict.fromkeys(each for kind in kinds for each in kind.__mro__)
+    return tuple(each for each in found if each not in (nn.Module, object))
 
 
 def _names_of(kind: type) -> list[str]:
-    return [] if kind in (nn.Module, object) else [
-        name for name in vars(kind) if name in _CALLED or not name.startswith("__") and name != "extra_repr"]
+    return [name for name in vars(kind) if name in _CALLED or not name.startswith("__") and name != "extra_repr"]
 
 
 def _exchanged(classes: tuple[tuple[Mapping[str, Any], str, Any], ...]) -> str:
@@ -225,8 +230,7 @@ class Original:
         self.codes = tuple((value, value.__code__) for _, _, value in (*self.classes, *self.act_classes)
                            if isinstance(value, types.FunctionType))
         self.of_class, self.act_of_class = _seen_through(self.classes), _seen_through(self.act_classes)
-        kinds = (*self.own.__mro__, *(type(self.act_is).__mro__ if self.act_facts is not None else ()))
-        self.kinds = tuple(kind for kind in kinds if kind not in (nn.Module, object))
+        self.kinds = below_module(self.own, *(() if self.act_facts is None else (type(self.act_is),)))
         self.had = tuple(tuple(_names_of(kind)) for kind in self.kinds)
         names = {*self.facts.asked, *(name for _, name, _ in self.classes)}
         self.names = tuple(sorted(names - {"forward"}))
@@ -355,10 +359,9 @@ class Seen:
         parts = [part for part, _ in others]
         self.others = tuple((part, type(part), vars(part)) for part in parts)
         self.hooks = tuple((vars(part), name) for part in parts for name in _HOOKS if name in vars(part))
-        kinds = dict.fromkeys(kind for each in (module, *linears.values(), *parts) for kind in type(each).__mro__
-                              if kind not in (nn.Module, object) and not kind.__module__.startswith("kiln."))
+        kinds = below_module(*map(type, (module, *linears.values(), *parts)))
         reads = [(vars(part), [name for name in names if name in vars(part)]) for part, names in others]
-        reads += [(vars(kind), _names_of(kind)) for kind in kinds]
+        reads += [(vars(kind), _names_of(kind)) for kind in kinds if not kind.__module__.startswith("kiln.")]
         values = [*(value for name, value in self.facts if name != "_modules"),
                   *(where[name] for where, names in reads for name in names)]
         self.partials = tuple((each, each.func, each.args, each.keywords) for each in values

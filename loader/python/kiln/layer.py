@@ -65,7 +65,7 @@ def _count_disabled(step: int) -> None:
 
 def tell(told: set[str], name: str, why: str) -> None:
     """`told`: the reasons that this layer has given already."""
-    if HAS_OPERATORS and torch.compiler.is_compiling():
+    if between.compiles():
         _warn(name, why)  # once for each time that the call is compiled
     elif why not in told:
         told.add(why)
@@ -155,7 +155,7 @@ def words_of(tensor: Tensor) -> str:
 
 def goes_by_operators() -> bool:
     """Whether somebody wants to see the layers' operators: a compiler that follows them, a profiler that lists them."""
-    return HAS_OPERATORS and (torch.compiler.is_compiling() or between.profiled())
+    return HAS_OPERATORS and (between.compiles() or between.profiled())
 
 
 def autocast_dtype(device: str) -> Optional[torch.dtype]:
@@ -177,7 +177,7 @@ def casts(device: torch.device) -> bool:
 
 def why_pytorch(*tensors: Optional[Tensor]) -> str:
     """Why a call of these tensors is PyTorch's; "": Kiln computes it. The first is the input."""
-    if torch.compiler.is_compiling() if HAS_OPERATORS else False:
+    if between.compiles():
         return "torch.export keeps PyTorch's operators" if _is_exporting() else between.differentiator()
     for tensor in tensors:
         if tensor is not None:
@@ -192,7 +192,7 @@ def why_pytorch(*tensors: Optional[Tensor]) -> str:
 def knows_numbers(*tensors: Optional[Tensor]) -> bool:
     """Whether PyTorch's operators of a layer may be chosen by what is in these: not while somebody records them for other
     numbers, or has shapes alone."""
-    return not (HAS_OPERATORS and torch.compiler.is_compiling()) and why_pytorch(*tensors) == ""
+    return not between.compiles() and why_pytorch(*tensors) == ""
 
 
 def rows_of(tensor: Tensor) -> Tensor:
@@ -371,7 +371,7 @@ _READERS = {"_EagerBackward"}  # and the nodes of the operators, by the names th
 
 def _is_traced(grads: Tensors) -> bool:
     """Whether a compiler follows the backward, by modes and tensors of its own: it knows the operator."""
-    return HAS_OPERATORS and (torch.compiler.is_compiling() or any(
+    return HAS_OPERATORS and (between.compiles() or any(
         type(grad).__module__.startswith("torch._subclasses.") for grad in grads))
 
 

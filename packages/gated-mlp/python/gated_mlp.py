@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kiln import InvalidCall, UsageError, between, layer, packages
-from kiln.layer import HAS_OPERATORS
 from kiln.operators import Operator
 
 
@@ -268,8 +267,7 @@ def gated_mlp(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, gate_bias: Opti
     differentiable = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
     if differentiable and parameters:
         # torch.compile would have to follow what backward writes.
-        compiling = HAS_OPERATORS and torch.compiler.is_compiling()
-        apply = torch.compiler.disable(_GatedMlp.apply) if compiling else _GatedMlp.apply
+        apply = torch.compiler.disable(_GatedMlp.apply) if between.compiles() else _GatedMlp.apply
         y = apply(*tensors, key, parameters)
     elif layer.goes_by_operators():
         y = _training_forward_op(*tensors, key)[0] if differentiable else _forward_op(*tensors, key)

@@ -424,8 +424,7 @@ class _Place:
         self.counts = tuple(_count(linear) for linear in self.linears)
         self.before: list[Any] = []  # _objects_of the linears, when they were found to be as packed
         self.watched = tuple((t, version, address) for _, _, _, t, version, address in self.seen if t is not None)
-        kinds = {kind for linear in self.linears for kind in type(linear).__mro__} - {nn.Module, object}
-        self.classes = tuple(vars(kind) for kind in kinds)
+        self.classes = tuple(vars(kind) for kind in between.below_module(*map(type, self.linears)))
         self.held = tuple((linear._parameters, linear._buffers) for linear in self.linears)
         self.beneath: tuple[Any, ...] = ()  # of those, when `before` was
         self.contents = tuple((value, content) for original in self.originals

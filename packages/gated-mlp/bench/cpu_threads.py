@@ -24,7 +24,7 @@ import torch
 import eager as bench
 import gates
 
-SHAPES = [(m, 768, 3072) for m in (1, 8, 64, 512, 4096, 8192)] + [(m, 4096, 14336) for m in (1, 8, 64, 512)]
+SHAPES = [(m, 768, 3072) for m in (1, 8, 64, 512, 4096, 8192)] + [(m, 4096, 14336) for m in (1, 8, 64, 128, 512)]
 DTYPES = {"bfloat16": (torch.bfloat16, 3e-3), "float32": (torch.float32, 1e-6)}
 LEAST_S = 0.02  # of one turn
 PAUSE_S = 0.1

@@ -299,10 +299,19 @@ constexpr Sm90Pieces pieces_of(const GemmShape& shape, const Sm90Tile& tile, boo
   return best;
 }
 
-// With what the model is off by; `more`: that of this call, of the time.
-constexpr double with_offs(double time, bool gated, bool across, const Sm90Tile& tile, int family,
-                           double waves, double more) {
-  return (time + kSm90Times.wave[gated][family] * waves) * (1 + tile.off.of[gated][across] + more);
+// With what the model is off by, all of it as shares of the time but for that of waves.
+constexpr double with_offs(double time, bool gated, int family, double waves, double off) {
+  return (time + kSm90Times.wave[gated][family] * waves) * (1 + off);
+}
+
+// What a prefill tile is off by in a product of this time, of which down has a third of a
+// forward's.
+constexpr double prefill_off(const Sm90Tile& tile, bool gated, bool across, double time) {
+  const Sm90Times& t = kSm90Times;
+  const double forward = time * (gated ? 1.5 : 3);
+  const double part = (forward - t.long_from) / (t.long_all - t.long_from);
+  const double share = part < 0 ? 0 : part > 1 ? 1 : part;
+  return (1 - share) * tile.off.of[gated][across] + share * t.long_off[gated][tile.swapped][across];
 }
 
 constexpr double prefill_time(const GemmShape& shape, const Sm90Tile& tile, bool across,
@@ -337,9 +346,10 @@ constexpr double prefill_time(const GemmShape& shape, const Sm90Tile& tile, bool
   const int64_t rows = tiles_of(shape.m, tile.rows) * tile.rows;
   const double outside =
       tile.swapped ? 0 : static_cast<double>(rows - shape.m) / static_cast<double>(rows);
-  return with_offs(time * (1 + off), shape.gated, across, tile, family,
-                   static_cast<double>(full + 1),
-                   t.idle_off[shape.gated][family] * idle + t.outside_off[shape.gated] * outside);
+  return with_offs(time * (1 + off), shape.gated, family, static_cast<double>(full + 1),
+                   prefill_off(tile, shape.gated, across, time) +
+                       t.idle_off[shape.gated][family] * idle +
+                       t.outside_off[shape.gated] * outside);
 }
 
 // How many CTAs in clusters of this size run at once. An H200 takes 39 clusters of 3, 30 of 4, 17
@@ -385,8 +395,8 @@ constexpr double decode_time(const GemmShape& shape, const Sm90Tile& tile, const
     off += choice.across && choice.parts == 1 ? t.whole_across_off : t.decode_off;
     if (ctas > all_slots) off += t.decode_waves_off;
   }
-  return with_offs(time * (1 + off) + t.part[shape.gated] * parts / 4, shape.gated, choice.across,
-                   tile, 2, waves, t.idle_off[shape.gated][2] * idle);
+  return with_offs(time * (1 + off) + t.part[shape.gated] * parts / 4, shape.gated, 2, waves,
+                   tile.off.of[shape.gated][choice.across] + t.idle_off[shape.gated][2] * idle);
 }
 
 constexpr double stream_time(const GemmShape& shape, const Sm90Tile& tile, double weights) {

@@ -3,7 +3,8 @@
 // Sm90_times: the constants of the time model by which sm90_plan.h chooses kernels. They are fitted
 // to bench/results/nvidia-h100-choices*.json and nvidia-h200-choices.json, all at the same sixteen
 // widths, by gradient descent, so that the choices lose least against the best of the measured
-// ones; gated_mlp_plan says how much.
+// ones; gated_mlp_plan says how much. Those of long forwards are means of nvidia-h200-large.json,
+// at the same widths.
 #pragma once
 
 #include <stdint.h>
@@ -90,6 +91,13 @@ struct Sm90Times {
   // Of the share of a tile's rows beyond the matrix, which the copy engine fills with zeros, slower
   // than it copies others: of down, then of gate and up.
   double outside_off[2] = {0.5025, 0.09842};
+  // A forward that takes as long draws so much power that the clock falls, and kernels that move
+  // less gain by it: from the first time on, and from the second on in place of what the tile is
+  // off by. Of down, then of gate and up; swapped tiles in second place, across in the last.
+  double long_from = 800;
+  double long_all = 2500;
+  double long_off[2][2][2] = {{{-0.038, -0.07}, {-0.045, -0.047}},
+                              {{-0.014, -0.022}, {-0.031, -0.044}}};
 };
 inline constexpr Sm90Times kSm90Times = {};
 inline constexpr Sm90Off kSm90Offs[] = {

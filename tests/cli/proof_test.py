@@ -18,7 +18,7 @@ import time
 import unittest
 
 import documents
-from world import INTEGRITY, KILN, KILN_REGISTRY, NO_VARIANT, NOT_FOUND, OK, TESTS, USAGE, World, main
+from world import INTEGRITY, KILN, KILN_REGISTRY, NO_VARIANT, NOT_FOUND, OFFLINE, OK, TESTS, USAGE, World, main
 import forge  # world says where it is
 
 FLAGS = os.environ["PROOF_FLAGS"].split()
@@ -218,6 +218,26 @@ class Proof(World):
         self.kiln(*command.split()[1:])
         self.kiln("install", "sample@1")
 
+    def test_what_failed_of_all_cases_is_not_forgotten_by_a_short_run(self):
+        self.forged(check=compiled("cli/sample_check.c", "-DCHECK_FULL"))
+        self.ask_for("here")
+        self.checked()
+        self.kiln("install", "sample@1")
+        self.kiln("test", "sample@1", "--full", code=INTEGRITY, says="4 of 7 cases differ")
+        again = "kiln test sample@1 --device cpu --variant cpu-base --full"
+        self.kiln("test", "sample@1", code=INTEGRITY, says=["these 3 cases pass, but of all cases some failed here: ",
+                                                            f"4 of 7 cases failed. That record stays until '{again}' passes"])
+        self.kiln("install", "sample@1", code=NO_VARIANT, says=f"'{again}' runs it again")
+        self.kiln("doctor", says=f"'{again}' runs it again")
+
+    def test_offline_its_check_is_in_the_cache_by_the_line_that_the_error_names(self):
+        self.forged()
+        self.kiln("install", "sample@1")
+        said = self.run_command(KILN, "test", "sample@1", "--offline", code=OFFLINE).stderr
+        [command] = re.findall(r"Run 'kiln (install --dev sample@1)' online once", said)
+        self.kiln(*command.split())
+        self.kiln("test", "sample@1", "--offline")
+
     def test_a_version_without_a_check_says_so(self):
         self.forged(check="none")
         self.kiln("test", "sample@1", code=NOT_FOUND, says=["the version brings no check for this machine", "Its publisher says: untested"])
@@ -323,6 +343,8 @@ class Proof(World):
         self.two_versions(check=compiled("cli/sample_check.c", "-DCHECK_CRASHES"))
         found = self.differ("sample@1", "sample@2")["computed"]
         self.assertIn("the check of sample@2 cpu-base: it was ended by signal 6", found["problem"])
+        for each in found["times"]:
+            self.assertGreater(min(each["seconds_before"], each["seconds_after"]), 0)
         self.assertEqual(found["outputs"][0]["cases"], 1)
         for words, says in (("sample@1", "diff: name two versions of a package"),
                             ("sample@1 tiny-op@1", "diff sample@1 tiny-op@1: these are two packages"),

@@ -316,7 +316,7 @@ class Remedies(World):
         self.shell(re.search("not known before '([^']*)'", said).group(1))
         self.assertNotIn("not known before", self.shell("kiln info tiny-op@2 --offline").stdout)
 
-    @cures("loader/src/install/source.cpp: kiln install …", "loader/src/install/source.cpp: kiln install --from FILE",
+    @cures("loader/src/install/source.cpp: kiln install …", "loader/src/install/source.cpp: kiln install --from FILE …",
            "loader/src/store/bundle.cpp: kiln bundle create")
     def test_what_was_never_fetched(self):
         registry = f"--registry {self.registry}"
@@ -324,9 +324,11 @@ class Remedies(World):
         self.shell(f"kiln bundle create tiny-op@1 -o {self.work}/b.tar")
         self.environment["KILN_CACHE"] = str(self.work / "empty")
         done = self.shell("kiln install tiny-op@1 --offline", OFFLINE)
-        command = re.search("'(kiln install --from FILE)'", done.stderr).group(1).replace("FILE", f"{self.work}/b.tar")
-        self.shell(command + " tiny-op@1")
+        command = re.search("'(kiln install --from FILE tiny-op@1)'", done.stderr).group(1).replace("FILE", f"{self.work}/b.tar")
+        self.shell(command)
         self.shell("kiln install tiny-op@1 --offline")
+        self.environment["KILN_CACHE"] = "/dev/null/cache"
+        self.assertNotIn("chmod", self.shell("kiln install tiny-op@1", CACHE).stderr, "/dev/null is everyone's to write")
         (self.work / "b.tar").write_text("no tar")
         self.environment["KILN_CACHE"] = str(self.work / "empty too")
         done = self.shell(f"kiln bundle install {self.work}/b.tar", INTEGRITY)

@@ -65,6 +65,9 @@ int32_t kiln_check_v1(const kiln_check_host* host, kiln_error* error) {
     one.bound = 1e-6;
     for (int64_t i = 0; i < count; ++i) one.error = fmax(one.error, fabs(y[i] - expected[i]));
     one.passed = one.error <= one.bound;
+#if defined(CHECK_FULL) /* finds what a short run does not */
+    one.passed = one.passed && count <= 4;
+#endif
     one.text = one.passed ? "" : "error too large";
     one.found = y;
     one.expected = expected;

@@ -171,7 +171,8 @@ Json times_of(const Computed& computed) {
   Json times = Json::array();
   for (const auto& [op, after] : computed.after.ops) {
     const auto before = computed.before.ops.find(op);
-    if (before == computed.before.ops.end() || after.calls == 0) continue;
+    if (before == computed.before.ops.end()) continue;
+    if (before->second.calls == 0 || after.calls == 0) continue;  // its check did not get so far
     times.push_back({{"op", op},
                      {"calls", after.calls},
                      {"seconds_before", before->second.seconds},

@@ -192,21 +192,23 @@ Json examine_test(const InstalledVariant& installed, const Host& host, Device de
   const Variant& variant = installed.variant;
   const std::string hardware = hardware_name(host, device);
   const std::string name = label(installed.ref.name, installed.ref.version);
-  const std::string command =
-      test_command(installed.ref.name, installed.ref.version, variant, device);
+  const auto command_of = [&](bool full) {
+    return test_command(installed.ref.name, installed.ref.version, variant, device, full);
+  };
   const auto is_it = [&](const TestRecord& record) { return record.hardware == hardware; };
   const std::vector<TestRecord> records = records_here(variant.manifest.digest);
   const auto record = std::ranges::find_if(records, is_it);
   if (record != records.end() && !record->passed()) {
     findings.problems.push_back(name + " " + variant.id + " failed its check here, on " +
                                 record->place() + ": do not use it (\"deny\" in the settings). '" +
-                                command + "' runs it again");
+                                command_of(record->full) + "' runs it again");
   }
   const auto& known = variant.tested_on;
   if (record != records.end() || std::ranges::find(known, hardware) != known.end()) return nullptr;
   const std::string file = check_file(host.arch);
   const auto& files = installed.config.dev_files;
   const bool has_check = std::ranges::find(files, file, &ArchiveFile::path) != files.end();
+  const std::string command = command_of(false);
   print("untested  %s %s was never tested on %s%s\n", name.c_str(), variant.id.c_str(),
         hardware.c_str(),
         has_check ? (": run '" + command + "'").c_str() : ", and brings no check");

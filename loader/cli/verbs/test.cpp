@@ -96,9 +96,20 @@ int run_test(const Options& options, const TestRequest& asked) {
   const std::chrono::seconds limit =
       asked.limit != 0 ? std::chrono::seconds(asked.limit) : check_time(asked.full);
   const CheckRun run = run_check(target, {.full = asked.full, .time = limit}, options.request.stop);
+  const Package& package = target.installed.package;
   TestRecord record = record_of(target, run);
+  record.full = asked.full;
   Json document = document_of(target, run, record, asked.full);
   print_run(target, run, record);
+  if (const std::optional<TestRecord> before = failed_before(record)) {
+    throw Error(ErrorCode::kIntegrity,
+                "test " + target.subject + ": these " + std::to_string(record.cases) +
+                    " cases pass, but of all cases some failed here: " + before->place() +
+                    ". That record stays until '" +
+                    test_command(package.config.name, package.config.version, package.variant,
+                                 target.request.device, true) +
+                    "' passes");
+  }
   const std::filesystem::path kept = keep_record(record);
   document["record"] = kept.string();
   if (run.passed()) {

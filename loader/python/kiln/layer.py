@@ -409,6 +409,7 @@ class Layer(nn.Module):
     meta device at first, writes them in reset_parameters()."""
 
     fixed: tuple[str, ...] = ()  # buffers that have one dtype, whatever the module is converted to
+    is_filled = True  # False: the buffers that no state dict has were on the meta device when they should have been written
 
     def __init__(self, package: str, version: int, attributes: dict[str, Any], options: dict[str, Any]) -> None:
         super().__init__()
@@ -436,6 +437,13 @@ class Layer(nn.Module):
                 for name, tensor in before.items() if name in self._non_persistent_buffers_set):
             self.reset_parameters()
         return self
+
+    def fill_late(self) -> None:
+        """For forward of a layer whose buffers no state dict has. Made on the meta device, they may get memory without
+        _apply(), as transformers' from_pretrained gives it, and then hold what lay there."""
+        if self.is_filled or any(self._buffers[name].is_meta for name in self._non_persistent_buffers_set):
+            return
+        self.reset_parameters()
 
     @property
     def kernel(self) -> Kernel:

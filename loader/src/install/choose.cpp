@@ -263,6 +263,7 @@ std::string Install::other_version(int version, const Selection& selection) {
   versions.resize(std::min(versions.size(), kMaxOtherVersions));
   for (const int other : versions) {
     try {
+      if (source_.is_signed && source_.vouch().recall_yanked(source_.name, other)) continue;
       const VersionIndex tried = read_index(from.index(other), other, true);
       const Resolution resolution = resolve(tried.index, selection);
       if (!resolution.chosen) continue;

@@ -43,7 +43,8 @@ DevFiles Install::run_dev() {
                   manifest.dev_unpacked_size,
                   package.config.dev_part(),
                   manifest.config.digest,
-                  source_.cache.unpacked_path(manifest.dev.digest)};
+                  source_.cache.unpacked_path(manifest.dev.digest),
+                  true};
   if (!unpack(part)) {
     const std::vector<DamagedFile> damaged = check_unpacked(part.folder, part.config);
     if (!damaged.empty()) {

@@ -262,14 +262,14 @@ Package Install::pull(const VersionIndex& version, const Variant& variant) {
 void Install::pull_layers(const Package& package) {
   const VariantManifest& manifest = package.manifest;
   pull_layer(package);
-  if (manifest.has_dev()) pull_layer(manifest.dev, package.subject + " dev");
+  if (manifest.has_dev()) pull_layer(manifest.dev, package.subject + " dev", true);
 }
 
 fs::path Install::pull_layer(const Package& package) {
   return pull_layer(package.manifest.layer, package.subject);
 }
 
-fs::path Install::pull_layer(const Descriptor& layer, const std::string& of) {
+fs::path Install::pull_layer(const Descriptor& layer, const std::string& of, bool dev) {
   const std::string what = "layer of " + of;
   try {
     if (source_.cache.verify_blob(layer, what, kFetchAgain))
@@ -278,7 +278,7 @@ fs::path Install::pull_layer(const Descriptor& layer, const std::string& of) {
     if (!request_.refresh || error.code() != ErrorCode::kIntegrity) throw;
     source_.cache.drop_blob(layer.digest);
   }
-  copy(source_.repository(what), source_.cache, layer, what, source_.patience,
+  copy(source_.repository(what, dev), source_.cache, layer, what, source_.patience,
        [&](std::uint64_t done) { report(Event::Stage::kLayer, of, done, layer.size); });
   return source_.cache.blob_path(layer.digest);
 }
@@ -347,7 +347,7 @@ bool Install::unpack(const Part& part) {
   const std::uint64_t layer = source_.cache.missing_bytes(part.layer);
   const std::uint64_t most = std::numeric_limits<std::uint64_t>::max() - layer;
   check_room(source_.cache.root(), layer + std::min(most, part.bytes), part.subject);
-  const fs::path archive = pull_layer(part.layer, part.subject);
+  const fs::path archive = pull_layer(part.layer, part.subject, part.dev);
   report(Event::Stage::kUnpack, part.subject, 0, part.bytes);
   unpack_layer(archive, part.config, part.bytes, part.folder, part.subject, source_.patience.stop);
   report(Event::Stage::kUnpack, part.subject, part.bytes, part.bytes);

@@ -179,7 +179,8 @@ class Install {
                                      std::string& not_asked) const;
   void check_attested(const Choice& choice, const Package& package);
   Package unpack(Package package);
-  std::filesystem::path pull_layer(const Descriptor& layer, const std::string& subject);
+  std::filesystem::path pull_layer(const Descriptor& layer, const std::string& subject,
+                                   bool dev = false);
   /// A layer, and where its files are or go.
   struct Part {
     std::string subject;
@@ -188,6 +189,7 @@ class Install {
     Config config;
     Digest lock;  ///< held while its folder is filled; its download holds the layer's
     std::filesystem::path folder;
+    bool dev = false;
   };
   bool unpack(const Part& part);
   void remember(const VersionIndex& version);

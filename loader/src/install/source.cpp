@@ -48,14 +48,15 @@ void Source::check_is_published(std::string_view operation) const {
                                      "registry first: 'kiln registry publish'");
 }
 
-const Repository& Source::repository(std::string_view what) {
+const Repository& Source::repository(std::string_view what, bool dev) {
   if (!may_ask()) {
-    const std::string package = version > 0 ? label(name, version) : name + "@VERSION";
+    const std::string package =
+        (dev ? "--dev " : "") + (version > 0 ? label(name, version) : name + "@VERSION");
     throw Error(ErrorCode::kOffline,
                 "fetch " + std::string(what) + ": it is not in the cache, and offline nothing is " +
                     "fetched (from " + registry + "). Run 'kiln install " + package +
                     "' online once, with the same cache and registry, or bring a bundle: " +
-                    "'kiln install --from FILE'");
+                    "'kiln install --from FILE " + package + "'");
   }
   if (!repository_) {
     repository_ = is_built ? open_build_output(place(), name, traffic)

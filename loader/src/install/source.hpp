@@ -48,7 +48,7 @@ struct Source {
 
   /// The registry, opened when it is first needed: a warm cache never asks. `what`: which the cache
   /// lacks, "index of geglu-mlp@1". Throws kOffline.
-  const Repository& repository(std::string_view what);
+  const Repository& repository(std::string_view what, bool dev = false);
 
   Vouch vouch();
 

@@ -49,7 +49,8 @@ TestRecord parse_kept(const Json& document, const fs::path& file) {
                     .library = Digest::parse(result.at("library").string()),
                     .manifest = Digest::parse(result.at("manifest").string()),
                     .cases = result.at("cases").unsigned_integer(),
-                    .failed = result.at("failed").unsigned_integer()};
+                    .failed = result.at("failed").unsigned_integer(),
+                    .full = result.has("full") && result.at("full").boolean()};
   if (file_name(record) != file.filename()) {
     view.fail("it speaks of " + record.manifest.str() + " on " + quote(record.hardware) +
               ", for which its name would be " + file_name(record));
@@ -113,7 +114,10 @@ Json to_json(const TestRecord& record) {
                  {"cases", record.cases},
                  {"failed", record.failed},
                  {"worst", record.worst}};
-  if (!record.manifest.empty()) result["manifest"] = record.manifest.str();
+  if (!record.manifest.empty()) {  // it is this machine's
+    result["manifest"] = record.manifest.str();
+    result["full"] = record.full;
+  }
   Json document = {{"schema", kRecordSchema},
                    {"hardware", record.hardware},
                    {"date", record.date},
@@ -125,6 +129,15 @@ Json to_json(const TestRecord& record) {
 
 fs::path keep_record(const TestRecord& record) {
   return keep(kRecords, file_name(record), to_json(record));
+}
+
+std::optional<TestRecord> failed_before(const TestRecord& record) {
+  if (record.full || !record.passed()) return std::nullopt;
+  const fs::path folder = folder_of(kRecords);
+  std::optional<TestRecord> before =
+      folder.empty() ? std::nullopt : read_record(folder / file_name(record));
+  if (before && (before->passed() || !before->full)) before.reset();
+  return before;
 }
 
 std::vector<TestRecord> records_here(const Digest& manifest) {
@@ -153,10 +166,10 @@ std::vector<TestRecord> records_here(const Digest& manifest) {
 }
 
 std::string test_command(const std::string& name, int version, const Variant& variant,
-                         Device device) {
+                         Device device, bool full) {
   if (variant.needs.is_cpu()) device = Device::cpu();
   return "kiln test " + label(name, version) + " --device " + to_string(device) + " --variant " +
-         variant.id;
+         variant.id + (full ? " --full" : "");
 }
 
 std::vector<FailedHere> add_tested_here(Index& index, Device device) {
@@ -164,10 +177,11 @@ std::vector<FailedHere> add_tested_here(Index& index, Device device) {
   for (Variant& variant : index.variants) {
     for (const TestRecord& record : records_here(variant.manifest.digest)) {
       if (!record.passed()) {
-        failed.push_back({record.manifest, record.cuda.empty() ? "" : record.hardware,
-                          record.place() + "; '" +
-                              test_command(index.name, index.version, variant, device) +
-                              "' runs it again"});
+        failed.push_back(
+            {record.manifest, record.cuda.empty() ? "" : record.hardware,
+             record.place() + "; '" +
+                 test_command(index.name, index.version, variant, device, record.full) +
+                 "' runs it again"});
         continue;
       }
       add_passed(variant, record);

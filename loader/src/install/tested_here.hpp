@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,7 @@ struct TestRecord {
   Digest manifest;  ///< of the variant; empty: not kept on this machine
   std::uint64_t cases = 0;
   std::uint64_t failed = 0;
+  bool full = false;  ///< of all cases; false: of those that take less than a minute
   std::map<std::string, double> worst = {};  ///< by the name of the cases
 
   bool passed() const { return cases > 0 && failed == 0; }
@@ -57,9 +59,14 @@ std::filesystem::path keep_record(const TestRecord& record);
 /// another user may write to, kIntegrity for one that is not as it was written.
 std::vector<TestRecord> records_here(const Digest& manifest);
 
-/// "kiln test NAME@1 --device cuda:0 --variant ID". `device`: for a GPU's variant.
+/// The record of a run of all cases that failed on this hardware and driver, where `record` is of
+/// one that passed fewer: that does not take its place.
+std::optional<TestRecord> failed_before(const TestRecord& record);
+
+/// "kiln test NAME@1 --device cuda:0 --variant ID". `device`: for a GPU's variant. `full`: all
+/// cases.
 std::string test_command(const std::string& name, int version, const Variant& variant,
-                         Device device);
+                         Device device, bool full);
 
 /// Adds to each variant's tested_on, and to its `tested`, where it passed on this machine. Returns
 /// which failed. Throws what records_here throws.

@@ -32,6 +32,7 @@ std::optional<Doubt> doubt_about(const fs::path& folder, const fs::path& path,
                                  const std::string& variable) {
   struct stat status {};
   if (::stat(folder.c_str(), &status) != 0) return {};  // to open what is below it will say why
+  if (!S_ISDIR(status.st_mode)) return {};              // it will say that, too
   const std::string above = "its path leads through " + folder.string() + ", ";
   const std::string vouch =
       ". Where all who may write there are trusted, as in a container of "

@@ -66,7 +66,10 @@ class Folder final : public Repository {
   }
 
   bool exists(const Descriptor& descriptor) const override {
-    return ::access(blob_path(descriptor).c_str(), F_OK) == 0;
+    const fs::path file = blob_path(descriptor);
+    if (::access(file.c_str(), F_OK) == 0) return true;
+    if (errno == EACCES) fail_to_read(file, errno);  // whether it is there, nobody may know
+    return false;
   }
 
   void open(const Descriptor& descriptor, BlobSink& sink, const Asking& asking) const override {

@@ -85,12 +85,16 @@ class LayerNorm(layer.Layer):
 
     def reset_parameters(self) -> None:
         """weight: ones; bias: zeros."""
+        self.is_filled = isinstance(self.weight, nn.Parameter) or not self.weight.is_meta
         nn.init.ones_(self.weight)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor, residual: Optional[Tensor] = None) -> Union[Tensor, tuple[Tensor, Tensor]]:
         """y; with a residual, of x's shape and dtype, y and h."""
+        if not self.is_filled and self.weight.is_meta and not x.is_meta:  # no state dict has it, so none has given it memory
+            self.weight = torch.empty(self.features, dtype=self.weight.dtype, device=x.device)
+        self.fill_late()
         if residual is not None and (residual.shape != x.shape or residual.dtype != x.dtype
                                      or residual.device != x.device):
             raise InvalidCall(f"layer norm: residual is {layer.words_of(residual)}; expected one like x, "
@@ -100,7 +104,7 @@ class LayerNorm(layer.Layer):
         if self.is_pytorchs(x, residual, self.weight, self.bias):
             return self.reference(x, residual)
         rows = [None if t is None else layer.rows_of(t.contiguous()) for t in (x, residual)]
-        weight, bias = (None if t is None else t.to(x.dtype) for t in (self.weight, self.bias))
+        weight, bias = (None if t is None else t.to(x.dtype).contiguous() for t in (self.weight, self.bias))
         results = tuple(t.reshape(x.shape) for t in _layer_norm((rows[0], weight, bias, rows[1]), self._key))
         return results[0] if residual is None else results
 

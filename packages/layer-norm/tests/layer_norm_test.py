@@ -75,6 +75,23 @@ class LayerNorm(TorchCase):
             model[0].reset_parameters()
             self.assert_close([model(normal(3, D))], [own(normal(3, D))])
 
+    def test_ones_that_no_state_dict_has(self):
+        x = torch.randn(3, 32, device=DEVICE)
+        expected = torch.nn.functional.layer_norm(x, (32,))
+        with torch.device("meta"):
+            assigned, given = (kiln.torch.LayerNorm(32, elementwise_affine=False) for _ in range(2))
+        assigned.load_state_dict({}, assign=True)
+        given.register_buffer("weight", torch.full((32,), torch.nan, device=DEVICE), persistent=False)
+        for layer in (assigned, given):
+            self.assertTrue(torch.allclose(layer(x), expected, atol=1e-5))
+
+    def test_weights_that_are_columns(self):
+        weights = torch.randn(32, 2, device=DEVICE)
+        x = torch.randn(3, 32, device=DEVICE)
+        named = {"weight": weights[:, 0], "bias": weights[:, 1]}
+        found = torch.func.functional_call(kiln.torch.LayerNorm(32, device=DEVICE), named, (x,))
+        self.assertTrue(torch.allclose(found, torch.nn.functional.layer_norm(x, (32,), *named.values()), atol=1e-5))
+
     def test_no_rows_and_no_gradient(self):
         norm = layer_of()
         self.assertEqual(norm(normal(0, D)).shape, (0, D))

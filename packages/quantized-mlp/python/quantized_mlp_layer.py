@@ -157,6 +157,8 @@ class QuantizedMlp(layer.Layer):
             raise UsageError("quantized mlp: float8 and zeros; weights in FP8 have no zeros")
         self.in_features, self.hidden_features, self.bits, self.group = in_features, hidden_features, bits, group
         dtype = torch.get_default_dtype() if dtype is None else dtype
+        if dtype not in (torch.bfloat16, torch.float16) and (bias or not float8):
+            raise UsageError(f"quantized mlp: dtype is {dtype}; expected torch.bfloat16 or torch.float16, that of x")
         shapes = {"gate": (hidden_features, in_features), "up": (hidden_features, in_features),
                   "down": (in_features, hidden_features)}
         for name, (rows, columns) in shapes.items():
@@ -186,6 +188,8 @@ class QuantizedMlp(layer.Layer):
         if own.dtype == torch.uint8 and own_scales.dtype != scales.dtype:
             raise InvalidCall(f"quantized mlp: scales are {layer.words_of(scales)}; the layer has "
                               f"{layer.words_of(own_scales)}. Make it with that dtype, or convert them")
+        self._check_codes(name, codes, layout)
+        codes, scales = codes.detach(), scales.detach()
         kernel = self.kernel
         if zeros is not None:
             packed = torch.empty_like(own_scales, dtype=torch.uint8)
@@ -198,6 +202,25 @@ class QuantizedMlp(layer.Layer):
             own_zeros.fill_(1 << (self.bits - 1))
         kernel.pack(codes.to(own.device).contiguous(), scales.to(own.device).contiguous(), own, own_scales,
                     layout="gptq" if layout == "gptq_v2" else layout)
+
+    def _check_codes(self, name: str, codes: Tensor, layout: str) -> None:
+        """The op takes what its tiles have room for, and what is not there for a weight of 0."""
+        rows, columns, of_word = self._rows(name), self._columns(name), 32 // self.bits
+        shapes = {"plain": (rows, columns), "awq": (columns, -(-rows // of_word)),
+                  "compressed_tensors": (rows, -(-columns // of_word))}
+        shape = shapes.get(layout, (-(-columns // of_word), rows))
+        if codes.shape != shape:
+            raise InvalidCall(f"quantized mlp: {name}'s codes are {layer.words_of(codes)}; expected {list(shape)} of {self.bits} "
+                              f"bits in the layout {layout}")
+        if layout != "plain" or self.bits == 8 or codes.dtype not in (torch.uint8, torch.int8):
+            return
+        least, most = (0, 15) if codes.dtype == torch.uint8 else (-8, 7)
+        if bool(((codes < least) | (codes > most)).any()):
+            raise InvalidCall(f"quantized mlp: {name} has codes beyond {least} and {most}; the layer has 4 bits. Make it with "
+                              "bits=8")
+
+    def _columns(self, name: str) -> int:
+        return self.hidden_features if name == "down" else self.in_features
 
     def _rows(self, name: str) -> int:
         return self.in_features if name == "down" else self.hidden_features

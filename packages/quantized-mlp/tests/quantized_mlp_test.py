@@ -228,6 +228,28 @@ class QuantizedMlp(TorchCase):
             self.assertTrue(torch.equal(fresh(x), y))
             self.assertTrue(torch.equal(torch.compile(mlp, fullgraph=True, backend="eager")(x), y))
 
+    def test_codes_that_are_not_the_layers(self):
+        mlp, _ = layer_of()
+        scales = torch.ones(H, D // 64, dtype=torch.bfloat16)
+
+        def refused(codes, says, layout="plain"):
+            before = mlp.gate.clone()
+            with self.assertRaisesRegex(kiln.InvalidCall, says):
+                mlp.pack("gate", codes, scales, layout=layout)
+            self.assertTrue(torch.equal(mlp.gate, before))
+
+        for rows, columns in ((H - 1, D), (H, D - 1), (1, 1)):
+            refused(torch.zeros(rows, columns, dtype=torch.uint8), rf"expected \[{H}, {D}\] of 4 bits in the layout plain")
+        refused(torch.zeros(H, D, dtype=torch.int32), rf"expected \[{-(-D // 8)}, {H}\]", "gptq")
+        refused(torch.zeros(H, D, dtype=torch.int32), rf"expected \[{H}, {-(-D // 8)}\]", "compressed_tensors")
+        for code, dtype in ((16, torch.uint8), (-9, torch.int8), (8, torch.int8)):
+            codes = torch.zeros(H, D, dtype=dtype)
+            codes[H // 2, D // 2] = code
+            refused(codes, "the layer has 4 bits. Make it with bits=8")
+        with self.assertRaisesRegex(kiln.UsageError, "expected torch.bfloat16 or torch.float16"):
+            kiln.torch.QuantizedMlp(D, H)
+        mlp.pack("gate", torch.zeros(H, D, dtype=torch.uint8), torch.nn.Parameter(scales))
+
     def test_zeros_that_the_layer_has_not(self):
         mlp, _ = layer_of(zeros=False)
         codes = random_codes(H, D, 4, 1).to(torch.uint8)

@@ -91,7 +91,7 @@ class RmsNorm(layer.Layer):
         if self.is_pytorchs(x, residual, self.weight):
             return self.reference(x, residual)
         rows = [None if t is None else layer.rows_of(t.contiguous()) for t in (x, residual)]
-        results = _rms_norm((rows[0], self.weight.to(x.dtype), rows[1]), self._key)
+        results = _rms_norm((rows[0], self.weight.to(x.dtype).contiguous(), rows[1]), self._key)
         shaped = tuple(t.reshape(x.shape) for t in results)
         return shaped[0] if residual is None else shaped
 

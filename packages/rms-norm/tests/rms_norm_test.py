@@ -82,6 +82,11 @@ class RmsNorm(TorchCase):
             norm.reset_parameters()
             self.assertEqual((norm.weight + offset).tolist(), D * [1])
 
+    def test_a_weight_that_is_a_column(self):
+        weight, x = torch.randn(32, 2, device=DEVICE)[:, 0], torch.randn(3, 32, device=DEVICE)
+        found = torch.func.functional_call(kiln.torch.RmsNorm(32, device=DEVICE), {"weight": weight}, (x,))
+        self.assertTrue(torch.allclose(found, torch.nn.functional.rms_norm(x, (32,), weight, 1e-6), atol=1e-5))
+
     def test_strided_rows(self):
         norm, wide = layer_of(), normal(6, 2 * D, seed=4)
         self.assert_close([norm(wide[:, D:])], [norm(wide[:, D:].contiguous())], torch.float32)

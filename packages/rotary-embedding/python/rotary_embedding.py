@@ -23,18 +23,20 @@ PACKAGE, VERSION = packages.of(__name__)
 
 def _by_pytorch(x: Tensor, positions: Tensor, cos: Tensor, sin: Tensor, attributes: Mapping[str, Any]) -> Tensor:
     """Of rows of heads, by PyTorch's operators, in x's dtype at the end alone."""
-    heads = x.unflatten(-1, (-1, attributes["head_dim"]))
+    head_dim = attributes["head_dim"]
+    # By operators that have a rule for batched gradients.
+    heads = x.reshape(*x.shape[:-1], x.shape[-1] // head_dim, head_dim)
     half, known = cos.shape[-1], ((positions >= 0) & (positions < cos.shape[0]))[..., None]
     c, s = (torch.where(known, t[positions.clamp(0, cos.shape[0] - 1)], torch.nan)[..., None, :] for t in (cos, sin))
     s = -s if attributes["inverse"] == "yes" else s
-    turned, rest = heads[..., :2 * half], heads[..., 2 * half:]
+    turned, rest = heads.narrow(-1, 0, 2 * half), heads.narrow(-1, 2 * half, head_dim - 2 * half)
     if attributes["interleaved"] == "yes":
         a, b = turned[..., 0::2], turned[..., 1::2]
-        turned = torch.stack((a * c - b * s, b * c + a * s), -1).flatten(-2)
+        turned = torch.stack((a * c - b * s, b * c + a * s), -1).reshape(turned.shape)
     else:
         a, b = turned[..., :half], turned[..., half:]
         turned = torch.cat((a * c - b * s, b * c + a * s), -1)
-    return torch.cat((turned.to(x.dtype), rest), -1).flatten(-2)
+    return torch.cat((turned.to(x.dtype), rest), -1).reshape(x.shape)
 
 
 def _back(key: str) -> str:
@@ -101,7 +103,8 @@ class RotaryEmbedding(layer.Layer):
 
     def reset_parameters(self) -> None:
         """Makes the tables; on the meta device there are none."""
-        if self.cos.is_meta:
+        self.is_filled = not self.cos.is_meta
+        if not self.is_filled:
             return
         if layer.why_pytorch(self.cos) != "":  # of which fake tensors are one case
             angles = torch.arange(len(self.cos), device=self.cos.device)[:, None] * self.frequencies.to(self.cos.device)
@@ -114,6 +117,7 @@ class RotaryEmbedding(layer.Layer):
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """x: [..., heads, head_dim]; positions: int64 or int32 [...]. A position beyond the tables gives NaN."""
+        self.fill_late()
         head_dim = self.attributes["head_dim"]
         if (x.dim() < 2 or x.shape[-1] != head_dim or positions.shape != x.shape[:-2]
                 or positions.dtype not in (torch.int64, torch.int32)):

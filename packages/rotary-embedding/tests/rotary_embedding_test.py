@@ -127,6 +127,27 @@ class RotaryEmbedding(TorchCase):
             with kiln.torch.disabled():
                 self.assert_close([rope(x, places(2))], [found], torch.bfloat16)
 
+    def test_memory_that_somebody_else_gave(self):
+        """As transformers' from_pretrained gives it to buffers that no file has: not through to_empty()."""
+        expected = kiln.torch.RotaryEmbedding(16, positions=9, device=DEVICE)
+        with torch.device("meta"):
+            layer = kiln.torch.RotaryEmbedding(16, positions=9)
+        for name in ("cos", "sin"):
+            layer.register_buffer(name, torch.full_like(getattr(expected, name), torch.nan), persistent=False)
+        x, positions = torch.randn(5, 2, 16, device=DEVICE), torch.arange(5, device=DEVICE)
+        self.assertTrue(torch.equal(layer(x, positions), expected(x, positions)))
+        own = torch.ones_like(expected.cos)
+        expected.cos = own
+        expected(x, positions)
+        self.assertIs(expected.cos, own, "of a layer that had its tables they are the user's")
+
+    def test_batched_gradients(self):
+        x, positions = torch.randn(3, 2, 16, device=DEVICE), torch.arange(3, device=DEVICE)
+        for options in ({}, {"interleaved": True}, {"rotary_dim": 8}):
+            layer = kiln.torch.RotaryEmbedding(16, positions=9, device=DEVICE, **options)
+            rows, batched = (torch.autograd.functional.jacobian(lambda t: layer(t, positions), x, vectorize=v) for v in (False, True))
+            self.assertTrue(torch.allclose(rows, batched), options)
+
     def test_memory_after_the_meta_device(self):
         x, frequencies = normal(2, 3, D), torch.arange(D // 2, device=DEVICE, dtype=torch.float64)
         for options in ({}, {"frequencies": frequencies, "scale": 1.5}):

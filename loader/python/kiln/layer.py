@@ -433,9 +433,9 @@ class Layer(nn.Module):
             if name in self.fixed and self._buffers[name].dtype != tensor.dtype:
                 self._buffers[name] = tensor.to(self._buffers[name].device)
         if hasattr(self, "reset_parameters") and any(
-                tensor.is_meta and not self._buffers[name].is_meta
-                for name, tensor in before.items() if name in self._non_persistent_buffers_set):
-            self.reset_parameters()
+                tensor.is_meta for name, tensor in before.items() if name in self._non_persistent_buffers_set):
+            self.is_filled = False
+            self.fill_late()
         return self
 
     def fill_late(self) -> None:
@@ -444,6 +444,7 @@ class Layer(nn.Module):
         if self.is_filled or any(self._buffers[name].is_meta for name in self._non_persistent_buffers_set):
             return
         self.reset_parameters()
+        self.is_filled = True
 
     @property
     def kernel(self) -> Kernel:

@@ -159,9 +159,8 @@ class QuantizedMlp(layer.Layer):
         dtype = torch.get_default_dtype() if dtype is None else dtype
         if dtype not in (torch.bfloat16, torch.float16) and (bias or not float8):
             raise UsageError(f"quantized mlp: dtype is {dtype}; expected torch.bfloat16 or torch.float16, that of x")
-        shapes = {"gate": (hidden_features, in_features), "up": (hidden_features, in_features),
-                  "down": (in_features, hidden_features)}
-        for name, (rows, columns) in shapes.items():
+        for name in _MATRICES:
+            rows, columns = self._extents(name)
             tiles, groups = -(-rows // 16), -(-columns // group) if group else 1
             for part, shape, kind in (("", (tiles, -(-columns // 64), 128 * bits),
                                        torch.float8_e4m3fn if float8 else torch.uint8),
@@ -196,7 +195,7 @@ class QuantizedMlp(layer.Layer):
             kernel.pack_zeros(zeros.to(own.device).contiguous(), packed, layout=layout, bits=self.bits)
             if own_zeros is not None:
                 own_zeros.copy_(packed)
-            elif bool((by_row(packed)[:self._rows(name)] != 1 << (self.bits - 1)).any()):
+            elif bool((by_row(packed)[:self._extents(name)[0]] != 1 << (self.bits - 1)).any()):
                 raise InvalidCall(f"quantized mlp: {name} has zeros of its own; make the layer with zeros=True")
         elif own_zeros is not None:
             own_zeros.fill_(1 << (self.bits - 1))
@@ -205,7 +204,7 @@ class QuantizedMlp(layer.Layer):
 
     def _check_codes(self, name: str, codes: Tensor, layout: str) -> None:
         """The op takes what its tiles have room for, and what is not there for a weight of 0."""
-        rows, columns, of_word = self._rows(name), self._columns(name), 32 // self.bits
+        (rows, columns), of_word = self._extents(name), 32 // self.bits
         shapes = {"plain": (rows, columns), "awq": (columns, -(-rows // of_word)),
                   "compressed_tensors": (rows, -(-columns // of_word))}
         shape = shapes.get(layout, (-(-columns // of_word), rows))
@@ -219,11 +218,11 @@ class QuantizedMlp(layer.Layer):
             raise InvalidCall(f"quantized mlp: {name} has codes beyond {least} and {most}; the layer has 4 bits. Make it with "
                               "bits=8")
 
-    def _columns(self, name: str) -> int:
-        return self.hidden_features if name == "down" else self.in_features
-
-    def _rows(self, name: str) -> int:
-        return self.in_features if name == "down" else self.hidden_features
+    def _extents(self, name: str) -> tuple[int, int]:
+        """Rows and columns."""
+        if name == "down":
+            return self.in_features, self.hidden_features
+        return self.hidden_features, self.in_features
 
     def forward(self, x: Tensor, residual: Optional[Tensor] = None) -> Tensor:
         """y, of x's shape and dtype."""

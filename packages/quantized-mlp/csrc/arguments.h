@@ -124,7 +124,7 @@ constexpr int tiled_stage_bytes(int bits) {
   return kTiledTokens * kTileDepth * 2 + kTiledWarps * stage_bytes(1, 2, bits);
 }
 
-// Wide: a CTA has one or two blocks of tokens, and 16 row tiles as tiled has them.
+// Wide: a CTA has one or two blocks of tokens, or half of one, and 16 row tiles as tiled has them.
 constexpr int kWideBlock = 64;  // tokens
 constexpr int kWideBlockBytes = kWideBlock * kTileDepth * 2;
 constexpr int kWideRowTiles = 16;
@@ -132,15 +132,17 @@ constexpr int kWideRows = kWideRowTiles * kTileRows;
 constexpr int kWideConsumers = 8;  // warps
 constexpr int kWideThreads = 32 * kWideConsumers + 128;
 constexpr int kWidePanel = 8;  // token tiles that CTAs with the same weights walk over together
-constexpr int wide_stage_bytes(int bits, int token_blocks) {
-  return token_blocks * kWideBlockBytes + kWideRowTiles * bits / 4 * kStepBytes;
+constexpr int kWideTokens[] = {kWideBlock / 2, kWideBlock, 2 * kWideBlock};  // of a CTA
+constexpr int kWideUnit = 2;  // tiles of k of a stage, with their scales and zeros
+constexpr int wide_stage_bytes(int bits, int tokens) {
+  return kWideUnit * tokens * kTileDepth * 2 + kWideRowTiles * stage_bytes(kWideUnit, 1, bits);
 }
 // As many as a multiprocessor has memory for, but for barriers and the stages' alignment.
-constexpr int wide_stages(int bits, int token_blocks) {
-  return 220 * 1024 / wide_stage_bytes(bits, token_blocks);
+constexpr int wide_stages(int bits, int tokens) {
+  return 224 * 1024 / wide_stage_bytes(bits, tokens);
 }
-constexpr int wide_bytes(int bits, int token_blocks) {
-  return 1024 + wide_stages(bits, token_blocks) * (wide_stage_bytes(bits, token_blocks) + 16);
+constexpr int wide_bytes(int bits, int tokens) {
+  return 1024 + wide_stages(bits, tokens) * (wide_stage_bytes(bits, tokens) + 16);
 }
 // Where number `place` of line `row` of a block lies: chunks of 16 bytes, swizzled as wgmma reads
 // them.

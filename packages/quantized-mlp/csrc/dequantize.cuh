@@ -44,16 +44,21 @@ __device__ __forceinline__ unsigned fused(unsigned a, unsigned factor, unsigned 
 }
 
 // The codes of one lane for one instruction, as operand A: row g, row g + 8, both 2 pairs on.
-// `zeros`: of the two rows.
+// `zeros`: of the two rows, bytes 0 and 1.
 template <class Element, Codes kCodes>
 struct Dequantizer;
+
+// A zero in the low bytes of both halves, `high` in the others.
+__device__ __forceinline__ unsigned spread_zero(unsigned zeros, int row, unsigned high) {
+  return permuted(zeros, high, row == 0 ? 0x4040u : 0x4141u);
+}
 
 template <>
 struct Dequantizer<Bfloat16, Codes::kInt4> {
   unsigned less[2];
 
-  __device__ __forceinline__ explicit Dequantizer(uint2 zeros)
-      : less{0xc300c300u + zeros.x * 0x10001u, 0xc300c300u + zeros.y * 0x10001u} {}
+  __device__ __forceinline__ explicit Dequantizer(unsigned zeros)
+      : less{spread_zero(zeros, 0, 0xc3u), spread_zero(zeros, 1, 0xc3u)} {}
 
   __device__ __forceinline__ void run(const uint4& codes, int part, unsigned (&a)[4]) const {
     const unsigned words[4] = {codes.x, codes.y, codes.z, codes.w};
@@ -71,8 +76,8 @@ struct Dequantizer<Float16, Codes::kInt4> {
   unsigned less[2];
 
   // 1024 + z; 64 + z, of 64 + c, which is a sixteenth of 1024 + 16 c.
-  __device__ __forceinline__ explicit Dequantizer(uint2 zeros)
-      : less{0xe400e400u + zeros.x * 0x10001u, 0xd400d400u + zeros.y * 0x100010u} {}
+  __device__ __forceinline__ explicit Dequantizer(unsigned zeros)
+      : less{spread_zero(zeros, 0, 0xe4u), spread_zero(zeros << 4, 1, 0xd4u)} {}
 
   __device__ __forceinline__ void run(const uint4& codes, int part, unsigned (&a)[4]) const {
     const unsigned words[4] = {codes.x, codes.y, codes.z, codes.w};
@@ -99,12 +104,9 @@ template <>
 struct Dequantizer<Bfloat16, Codes::kInt8> {
   unsigned more[2];  // 128 - zero
 
-  __device__ __forceinline__ explicit Dequantizer(uint2 zeros)
-      : more{difference(zeros.x), difference(zeros.y)} {}
-  __device__ __forceinline__ static unsigned difference(unsigned zero) {
-    const float one = 128.0f - static_cast<float>(zero);
-    return gated_mlp::pack_pair(one, one, Bfloat16{});
-  }
+  __device__ __forceinline__ explicit Dequantizer(unsigned zeros)
+      : more{less_128(spread_zero(zeros, 0, 0)) ^ 0x80008000u,
+             less_128(spread_zero(zeros, 1, 0)) ^ 0x80008000u} {}
 
   __device__ __forceinline__ void run(const uint4& codes, int part, unsigned (&a)[4]) const {
     const unsigned words[4] = {codes.x, codes.y, codes.z, codes.w};
@@ -120,8 +122,8 @@ template <>
 struct Dequantizer<Float16, Codes::kInt8> {
   unsigned less[2];
 
-  __device__ __forceinline__ explicit Dequantizer(uint2 zeros)
-      : less{0xe400e400u + zeros.x * 0x10001u, 0xe400e400u + zeros.y * 0x10001u} {}
+  __device__ __forceinline__ explicit Dequantizer(unsigned zeros)
+      : less{spread_zero(zeros, 0, 0xe4u), spread_zero(zeros, 1, 0xe4u)} {}
 
   __device__ __forceinline__ void run(const uint4& codes, int part, unsigned (&a)[4]) const {
     const unsigned words[4] = {codes.x, codes.y, codes.z, codes.w};
@@ -151,7 +153,7 @@ __device__ __forceinline__ unsigned times_unit(unsigned both, Float16 type) {
 
 template <class Element>
 struct Dequantizer<Element, Codes::kE4m3> {
-  __device__ __forceinline__ explicit Dequantizer(uint2) {}
+  __device__ __forceinline__ explicit Dequantizer(unsigned) {}
 
   // `codes`: of both parts, of rows g and g + 8.
   __device__ __forceinline__ static void widen(const uint4& codes, int part, unsigned (&a)[4]) {
@@ -329,9 +331,7 @@ struct GroupWords {
     return bfloat16_scales != 0 ? gated_mlp::unpack_pair<Bfloat16>(scales[step])
                                 : gated_mlp::unpack_pair<Float16>(scales[step]);
   }
-  __device__ __forceinline__ uint2 zero(int step) const {
-    return {zeros[step] & 0xffu, zeros[step] >> 8 & 0xffu};
-  }
+  __device__ __forceinline__ unsigned zero(int step) const { return zeros[step]; }
 };
 
 template <>
@@ -343,7 +343,7 @@ struct GroupWords<Codes::kE4m3> {
     return step % 2 == 0 ? float2{__uint_as_float(two.x), __uint_as_float(two.y)}
                          : float2{__uint_as_float(two.z), __uint_as_float(two.w)};
   }
-  __device__ __forceinline__ uint2 zero(int) const { return {}; }
+  __device__ __forceinline__ unsigned zero(int) const { return 0; }
 };
 
 // The group of the 32 columns of k, from a tile on, whose scales a lane copies. k is an int: the

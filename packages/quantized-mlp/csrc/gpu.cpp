@@ -38,9 +38,12 @@ namespace kiln::sdk {
   }
 #define KILN_TILEDS(name) \
   KILN_TILED(name "_int4", 4), KILN_TILED(name "_int8", 8), KILN_TILED(name "_e4m3", 8)
-#define KILN_WIDE(name, bits)                                             \
-  KILN_TWO("sm90_wide", "wide_" name, quantized_mlp::wide_bytes(bits, 1), \
-           quantized_mlp::wide_bytes(bits, 2))
+#define KILN_WIDE_OF(name, bits, tokens)                                           \
+  KernelSpec {                                                                     \
+    "sm90_wide", "wide_" name "_" #tokens, quantized_mlp::wide_bytes(bits, tokens) \
+  }
+#define KILN_WIDE(name, bits) \
+  KILN_WIDE_OF(name, bits, 32), KILN_WIDE_OF(name, bits, 64), KILN_WIDE_OF(name, bits, 128)
 #define KILN_WIDES(name) \
   KILN_WIDE(name "_int4", 4), KILN_WIDE(name "_int8", 8), KILN_WIDE(name "_e4m3", 8)
 #define KILN_WIDE8(name)                                               \
@@ -154,7 +157,7 @@ Road road_of(const ForwardArguments& call, bool has_wide) {
   }
   const bool invariant = call.batch_invariant == ForwardArguments::BatchInvariant::kYes;
   const int64_t weights = call.HR * kTileRows * call.D;
-  const int64_t few = quantized_mlp::most_decoded(many, is_e4m3, weights);
+  const int64_t few = quantized_mlp::most_decoded(many, weights);
   return invariant || call.M <= few ? Road::kDecode : many;
 }
 
@@ -282,7 +285,7 @@ int32_t launch(const sdk::OnDevice& gpu, const char* op, Product product, const 
   const auto splits = static_cast<uint32_t>(plan.splits);
   const auto split = wide ? static_cast<uint32_t>(split_tiles(plan)) : 0;
   product.arguments.split_tiles = static_cast<int>(split);
-  product.arguments.tile_tokens = plan.token_tiles * quantized_mlp::kWideBlock;
+  product.arguments.tile_tokens = plan.tokens;
   const sdk::Grid grid = wide ? sdk::Grid{tokens * rows - split + split * splits, 1, 1}
                               : sdk::Grid{tokens, rows, splits};
   const uint32_t threads = wide ? quantized_mlp::kWideThreads : kThreads;

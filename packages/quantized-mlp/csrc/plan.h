@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "arguments.h"
 
@@ -14,7 +15,7 @@ namespace quantized_mlp {
 
 // Kernel numbers, in the order of gpu.cpp's list: decode [gated, plain][bf16, f16][Codes][8, 16
 // tokens], tiled [gated, plain][bf16, f16][Codes], the others, and wide [gated, plain][bf16,
-// f16][Codes][64, 128 tokens], wide8 [gated, plain][bf16, f16][scales of rows, of blocks][64, 128
+// f16][Codes][kWideTokens], wide8 [gated, plain][bf16, f16][scales of rows, of blocks][64, 128
 // tokens]; decode normed [bf16, f16][Codes].
 inline constexpr int kCodes = 3;
 inline constexpr int kTiledKernels = 4 * kCodes * 2;
@@ -26,7 +27,8 @@ inline constexpr int kUnpackGroups = kFinish + 5;
 inline constexpr int kKernelsWait = kFinish + 6;
 inline constexpr int kArrange = kFinish + 7;
 inline constexpr int kWideKernels = kFinish + 8;
-inline constexpr int kArrange8 = kWideKernels + 4 * kCodes * 2;  // bf16, f16
+inline constexpr int kWideSizes = static_cast<int>(std::size(kWideTokens));
+inline constexpr int kArrange8 = kWideKernels + 4 * kCodes * kWideSizes;  // bf16, f16
 inline constexpr int kWide8Kernels = kArrange8 + 2;
 inline constexpr int kRound8 = kWide8Kernels + 4 * 2 * 2;  // bf16, f16
 inline constexpr int kSums = kRound8 + 2;  // gated, plain, gated of wide8 [bf16, f16]
@@ -43,7 +45,7 @@ inline bool is_wide(Road road) {
 struct ProductPlan {
   bool gated;
   Road road;
-  int token_tiles;  // decode: of 8 tokens, wide: of 64; 1 or 2
+  int tokens;  // of a CTA
   int64_t token_blocks;
   int64_t row_blocks;  // decode: at most; fewer CTAs share them out
   int splits;          // parts of k
@@ -52,51 +54,52 @@ struct ProductPlan {
 
 // Up to so many tokens go to decode, whose blocks of 16 read the same weights, most of them from
 // the L2 cache; NOTES.md has the times. `weights`: of one matrix.
-inline int64_t most_decoded(Road many, bool is_e4m3, int64_t weights) {
-  constexpr int64_t kLarge = 32'000'000;
-  const int64_t most = many == Road::kWide8 ? 16 : 32;
-  const bool ends_early = many == Road::kWide8 || (many == Road::kWide && !is_e4m3);
-  return ends_early && weights >= kLarge ? most / 2 : most;
+inline int64_t most_decoded(Road many, int64_t weights) {
+  if (many == Road::kWide8) return weights >= 32'000'000 ? 8 : 16;
+  return many == Road::kWide && weights >= 20'000'000 ? 16 : 32;
 }
 
 // CTAs that run at once, one a multiprocessor: of the GPUs that the wide kernels are for.
 inline constexpr int64_t kCtas = 132;
 
-// What the wide kernels take on an H200, in microseconds; NOTES.md has the fit.
+// What the wide kernels take on an H200, in microseconds: `wide` in the mean of the kinds of codes.
+// NOTES.md has the fit.
 struct WideCosts {
-  double of_tile[2];  // of k, in a CTA of 64 and of 128 tokens
-  double of_sums;     // where k is split: to add the parts,
-  double of_part;     // each of them,
-  double of_tokens;   // and each 64 tokens of a tile that a part has sums of
-  double of_cta = 3.5;
+  double of_tile[kWideSizes];  // of k, in a CTA of kWideTokens
+  double of_sums;              // where k is split: to add the parts,
+  double of_part;              // each of them,
+  double of_tokens;            // and each 64 tokens of a tile that a part has sums of
+  double of_cta = 3.6;
 };
 inline WideCosts costs_of(Road road) {
-  return road == Road::kWide8 ? WideCosts{{0.26, 0.40}, 2.2, 0.35, 0.028}
-                              : WideCosts{{0.58, 0.83}, 2.5, 0.05, 0.076};
+  return road == Road::kWide8 ? WideCosts{{0.26, 0.26, 0.40}, 2.2, 0.35, 0.028}
+                              : WideCosts{{0.55, 0.63, 0.86}, 0.26, 0.07, 0.032};
 }
 
-// CTAs of 64 or 128 tokens take wave after wave of tiles, and in a last wave that is not full
+// CTAs of so many tokens take wave after wave of tiles, and in a last wave that is not full
 // several may share a tile: whichever takes the least time.
 inline ProductPlan plan_wide(bool gated, int64_t m, int64_t row_tiles, int64_t depth_tiles,
                              Road road) {
   constexpr int64_t kLeastTiles = 4;  // of k, that a part should have
   constexpr int64_t kMostSplits = 16;
-  const int64_t unit = road == Road::kWide8 ? 2 : 1;  // tiles of k that are not parted
   const WideCosts costs = costs_of(road);
   const int64_t rows = parts_of(row_tiles, gated ? kWideRowTiles / 2 : kWideRowTiles);
   ProductPlan best = {};
   double least = 0;
-  for (int token_tiles = 1; token_tiles <= (m > kWideBlock ? 2 : 1); ++token_tiles) {
-    const int64_t token_blocks = parts_of(m, kWideBlock * token_tiles);
+  const int least_size = road == Road::kWide && m <= kWideTokens[0] ? 0 : 1;
+  for (int size = least_size; size < kWideSizes; ++size) {
+    const int tokens = kWideTokens[size];
+    if (size > least_size && m <= kWideTokens[size - 1]) break;
+    const int64_t token_blocks = parts_of(m, tokens);
     const int64_t tiles = token_blocks * rows;
-    const double of_k = costs.of_tile[token_tiles - 1];
+    const double of_k = costs.of_tile[size];
     const auto cta = [&](int64_t depth) {
       return costs.of_cta + of_k * static_cast<double>(depth);
     };
     const auto take = [&](int64_t splits, int64_t whole, double time) {
       if (best.splits != 0 && time >= least) return;
       least = time;
-      best = {gated, road, token_tiles, token_blocks, rows, static_cast<int>(splits), whole};
+      best = {gated, road, tokens, token_blocks, rows, static_cast<int>(splits), whole};
     };
     const double wave = cta(depth_tiles);
     take(1, tiles, wave * static_cast<double>(parts_of(tiles, kCtas)));
@@ -104,11 +107,11 @@ inline ProductPlan plan_wide(bool gated, int64_t m, int64_t row_tiles, int64_t d
     if (last == 0) continue;
     // The more parts, the less of k each of them has, and the more sums there are to add.
     const double of_part =
-        costs.of_part + costs.of_tokens * static_cast<double>(last * token_tiles);
+        costs.of_part + costs.of_tokens * static_cast<double>(last * tokens) / kWideBlock;
     const double before = wave * static_cast<double>(tiles / kCtas) + costs.of_sums;
     const int64_t most = std::min({kCtas / last, depth_tiles / kLeastTiles, kMostSplits});
     for (int64_t splits = 2; splits <= most; ++splits) {
-      const int64_t depth = parts_of(parts_of(depth_tiles, unit), splits) * unit;
+      const int64_t depth = parts_of(parts_of(depth_tiles, kWideUnit), splits) * kWideUnit;
       take(splits, tiles - last, before + cta(depth) + of_part * static_cast<double>(splits));
     }
   }
@@ -122,15 +125,15 @@ inline ProductPlan plan_product(bool gated, int64_t m, int64_t row_tiles, int64_
   constexpr int64_t kLeastTiles = 8;    // of k, that a part should have
   if (is_wide(road)) return plan_wide(gated, m, row_tiles, depth_tiles, road);
   if (road == Road::kDecode) {
-    const int tiles = m <= 8 ? 1 : 2;
-    return {gated, road, tiles, parts_of(m, 8 * tiles), row_tiles, 1, 0};
+    const int tokens = m <= 8 ? 8 : 16;
+    return {gated, road, tokens, parts_of(m, tokens), row_tiles, 1, 0};
   }
   const int64_t token_blocks = parts_of(m, kTiledTokens);
   const int64_t row_blocks = parts_of(row_tiles, gated ? kTiledWarps : 2 * kTiledWarps);
   const int64_t ctas = std::max<int64_t>(1, token_blocks * row_blocks);
   const int64_t splits = gated ? 1 : std::min(kCtasWanted / ctas, depth_tiles / kLeastTiles);
-  return {gated, road, 1, token_blocks, row_blocks, static_cast<int>(std::max<int64_t>(1, splits)),
-          0};
+  const int parts = static_cast<int>(std::max<int64_t>(1, splits));
+  return {gated, road, kTiledTokens, token_blocks, row_blocks, parts, 0};
 }
 
 // Tiles of the wide kernels that are split.
@@ -142,18 +145,21 @@ inline int64_t split_tiles(const ProductPlan& plan) {
 inline int64_t bytes_of_sums(const ProductPlan& plan, int64_t m, int64_t n) {
   if (plan.splits == 1) return 0;
   if (!is_wide(plan.road)) return 4 * plan.splits * m * n;
-  return 4 * split_tiles(plan) * plan.splits * plan.token_tiles * kWideBlock * kWideRows;
+  return 4 * split_tiles(plan) * plan.splits * plan.tokens * kWideRows;
 }
 
 inline int kernel_of(const ProductPlan& plan, bool float16, Codes codes, bool has_groups) {
   if (plan.road == Road::kWide8) {
     const int type = (plan.gated ? 0 : 2) + (float16 ? 1 : 0);
-    return kWide8Kernels + (type * 2 + (has_groups ? 1 : 0)) * 2 + plan.token_tiles - 1;
+    return kWide8Kernels + (type * 2 + (has_groups ? 1 : 0)) * 2 + (plan.tokens > kWideBlock);
   }
   const int row = ((plan.gated ? 0 : 2) + (float16 ? 1 : 0)) * kCodes + static_cast<int>(codes);
-  if (plan.road == Road::kWide) return kWideKernels + row * 2 + plan.token_tiles - 1;
+  if (plan.road == Road::kWide) {
+    const auto* const size = std::find(std::begin(kWideTokens), std::end(kWideTokens), plan.tokens);
+    return kWideKernels + row * kWideSizes + static_cast<int>(size - kWideTokens);
+  }
   if (plan.road == Road::kTiled) return kTiledKernels + row;
-  return row * 2 + plan.token_tiles - 1;
+  return row * 2 + (plan.tokens > 8);
 }
 
 // Tokens of `columns` columns that decode has room to norm.

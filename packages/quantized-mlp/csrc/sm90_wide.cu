@@ -4,26 +4,29 @@
 // which a warp makes of codes in registers, tokens its columns, which it reads from shared memory.
 // Unlike the other kernels this one rounds a weight, scale * (code - zero), to x's dtype, once.
 //
-// A CTA has 64 or 128 tokens and 16 row tiles: gated, 8 of gate and the same 8 of up. A warp of
+// A CTA has 32, 64 or 128 tokens and 16 row tiles: gated, 8 of gate and the same 8 of up. A warp of
 // a consumer has two, its panels, one of each matrix or four apart; it makes numbers of a tile's
 // codes between the instructions that multiply the one before.
 //
 //   threads of a CTA    role
 //   warps 0 to 7        two warpgroups of consumers
-//   warps 8 to 11       producers: a thread of each copies four row tiles, and some a block of
-//                       tokens
+//   warps 8 to 11       producers of four row tiles each: a thread copies their codes and, of some,
+//                       a block of tokens, all copy their scales and zeros
 //
 //   tokens in memory    blocks of 64 tokens x 64 k, as a stage has them: [block][tile of k], 64
 //                       lines of 128 bytes in wgmma's swizzle, in which k has the order that a
 //                       lane's codes have (place_of_column). arrange writes those of x, the gated
 //                       kernel and sum_gated those of h: a copy is one piece of memory
-//   a stage             | blocks of tokens | of each warpgroup, panel, warp: a tile's codes |
-//   it is filled        by bulk copies, a tile of k; full counts their bytes
-//   it is read          codes by loads, tokens by wgmma; scales and zeros come from global memory,
-//                       a tile ahead
+//   a stage, two of k   | blocks of tokens, of the first tile and of the second |
+//                       | of each warpgroup, panel, warp: a TileCopy of both |
+//   it is filled        by bulk copies, whose bytes full counts, and copies of scales and zeros,
+//   each
+//                       lane of which arrives there
+//   it is read          codes, scales and zeros by loads, tokens by wgmma
 //   it is free          when each consumer's warp has said so on empty, after its last wgmma there
-//   h                   registers -> the first stages' memory, once all have been read -> a bulk
-//                       copy a block and tile of k
+//   sums                fp32, [token][row], where the stages were, once all have been read; each
+//   warp
+//                       takes a token at a time from there
 #include "kernels.cuh"
 #include "sm90_wide.cuh"
 
@@ -36,6 +39,14 @@ namespace quantized_mlp {
                                            ", %" #a_last "}, %" #b_number ", 1, 1, 1, 0;" \
                : KILN_SUMS_##columns(0)                                                   \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+__device__ __forceinline__ void multiply_wide(float (&d)[16], const unsigned (&a)[4],
+                                              unsigned long long b, Bfloat16) {
+  KILN_WIDE(32, "bf16", 16, 17, 18, 19, 20);
+}
+__device__ __forceinline__ void multiply_wide(float (&d)[16], const unsigned (&a)[4],
+                                              unsigned long long b, Float16) {
+  KILN_WIDE(32, "f16", 16, 17, 18, 19, 20);
+}
 __device__ __forceinline__ void multiply_wide(float (&d)[32], const unsigned (&a)[4],
                                               unsigned long long b, Bfloat16) {
   KILN_WIDE(64, "bf16", 32, 33, 34, 35, 36);
@@ -53,43 +64,62 @@ __device__ __forceinline__ void multiply_wide(float (&d)[64], const unsigned (&a
   KILN_WIDE(128, "f16", 64, 65, 66, 67, 68);
 }
 
-// Scales and zeros of rows g and g + 8 in both 32 columns of a tile.
-template <Codes kCodes>
-struct WideGroups {
-  unsigned scales[2];
-  unsigned zeros[2];
-};
-template <>
-struct WideGroups<Codes::kE4m3> {
-  float2 scales[2];
-};
+// Arrives once what this thread has copied is there.
+__device__ __forceinline__ void arrive_with_copies(unsigned barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
 
-template <Codes kCodes, int kTokenBlocks>
+template <Codes kCodes, int kTokens>
 struct WideLayout {
-  static constexpr int kUnit = 1;  // tiles of k of a stage
+  static constexpr int kUnit = kWideUnit;
+  using Copy = TileCopy<kCodes, kUnit>;
   static constexpr int kCodeBytes = tile_bytes(kCodes);
-  static constexpr int kXBytes = kTokenBlocks * kWideBlockBytes;
-  static constexpr int kStageBytes = wide_stage_bytes(bits_of(kCodes), kTokenBlocks);
-  static constexpr int kStageStep = kStageBytes;
-  static constexpr int kStages = wide_stages(bits_of(kCodes), kTokenBlocks);
-  static constexpr int kArrivals = 1;  // of the copies' bytes
-  static constexpr int kFreeing = 1;   // lanes of each consumer's warp
-  static constexpr int kProducerRegisters = 40;
-  static constexpr int kConsumerRegisters = 232;
-  static_assert(kStageBytes == kXBytes + kWideRowTiles * kCodeBytes);
+  static constexpr int kXBytes = kTokens * kTileDepth * 2;  // of a tile of k
+  static constexpr int kStageStep = wide_stage_bytes(bits_of(kCodes), kTokens);
+  static constexpr int kStages = wide_stages(bits_of(kCodes), kTokens);
+  static constexpr int kArrivals =
+      1 + 4 * 32;                     // of the bulk copies' bytes, and of producers' lanes
+  static constexpr int kFreeing = 1;  // lanes of each consumer's warp
+  static constexpr int kProducerRegisters = 56;
+  static constexpr int kConsumerRegisters = 224;
+  static_assert(kStageStep == kUnit * kXBytes + kWideRowTiles * Copy::kBytes);
 };
 
-template <class Element, Codes kCodes, bool kGated, int kTokenBlocks>
-struct Wide : WideStages<kGated, kTokenBlocks, WideLayout<kCodes, kTokenBlocks>> {
-  using Base = WideStages<kGated, kTokenBlocks, WideLayout<kCodes, kTokenBlocks>>;
+// Four neighbouring numbers of h, as the next product's tokens, or of y.
+template <class Element>
+__device__ __forceinline__ void store_four(const ProductArguments& p, const TokenSums<true>& one) {
+  unsigned words[2];
+  gate_four<Element>(p, one, words);
+  const long long k_tile = one.row / kTileDepth;
+  if (k_tile >= p.out_tiles) return;
+  unsigned char* const to = static_cast<unsigned char*>(p.out) +
+                            (one.token / kWideBlock * p.out_tiles + k_tile) * kWideBlockBytes;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int place = place_of_column(static_cast<int>(one.row % kTileDepth) + 2 * i);
+    *reinterpret_cast<unsigned*>(to + wide_byte(static_cast<int>(one.token % kWideBlock), place)) =
+        words[i];
+  }
+}
+template <class Element>
+__device__ __forceinline__ void store_four(const ProductArguments& p, const TokenSums<false>& one) {
+  const float(&sums)[4] = one.sums[0];
+  finish<Element, false>(p, one.token, one.row, {sums[0], sums[1]}, {});
+  finish<Element, false>(p, one.token, one.row + 2, {sums[2], sums[3]}, {});
+}
+
+template <class Element, Codes kCodes, bool kGated, int kOfTokens>
+struct Wide : WideStages<kGated, kOfTokens, WideLayout<kCodes, kOfTokens>> {
+  using Base = WideStages<kGated, kOfTokens, WideLayout<kCodes, kOfTokens>>;
   using Base::empty;
   using Base::first;
   using Base::full;
   using Base::kCodeBytes;
   using Base::kPanels;
-  using Base::kStageBytes;
   using Base::kStages;
+  using Base::kTokenBlocks;
   using Base::kTokens;
+  using Base::kUnit;
   using Base::kXBytes;
   using Base::lane;
   using Base::last;
@@ -97,15 +127,19 @@ struct Wide : WideStages<kGated, kTokenBlocks, WideLayout<kCodes, kTokenBlocks>>
   using Base::readable;
   using Base::row_block;
   using Base::shared;
+  using Base::split_tile;
   using Base::stage_at;
+  using Base::sums_of;
   using Base::token_block;
   using Base::warp;
+  using typename Base::Copy;
   using typename Base::Sums;
 
   static constexpr int kBits = bits_of(kCodes);
   static constexpr bool kIsE4m3 = kCodes == Codes::kE4m3;
-  using Groups = WideGroups<kCodes>;
-  static constexpr int kLoads = kBits / 4;
+  using Groups = GroupWords<kCodes>;
+  static constexpr int kLoads = Copy::kLoads;
+  static constexpr int kBlockBytes = kXBytes / kTokenBlocks;  // of a tile of k
 
   using Base::Base;
 
@@ -117,96 +151,97 @@ struct Wide : WideStages<kGated, kTokenBlocks, WideLayout<kCodes, kTokenBlocks>>
     return kGated ? row_block * 8 + of : row_block * 16 + tile_of(of, panel);
   }
   // Of a row tile, in a stage.
-  __device__ __forceinline__ static unsigned codes_at(int of, int panel) {
-    return static_cast<unsigned>(kXBytes + ((of / 4 * kPanels + panel) * 4 + of % 4) * kCodeBytes);
+  __device__ __forceinline__ static unsigned copy_at(int of, int panel) {
+    return static_cast<unsigned>(kUnit * kXBytes +
+                                 ((of / 4 * kPanels + panel) * 4 + of % 4) * Copy::kBytes);
   }
 
-  // Four warps share out the copies of a stage, and one thread of each issues them.
-  __device__ __forceinline__ void produce(int by) const {
-    if (!gated_mlp::elect_one()) return;
-    const auto* const tokens =
-        static_cast<const unsigned char*>(p.a) +
-        static_cast<long long>(token_block + by) * p.depth_tiles * kWideBlockBytes;
-    gated_mlp::Ring<kStages> ring;
-    for (int tile = first; tile < last; ++tile) {
-      const unsigned to = stage_at(ring.stage);
-      barrier_wait(empty(ring.stage), ring.parity ^ 1);
-      if (by == 0) gated_mlp::barrier_expect(full(ring.stage), kStageBytes);
-      if (by < kTokenBlocks) {
-        copy_bulk(to + static_cast<unsigned>(by * kWideBlockBytes),
-                  tokens + static_cast<long long>(tile) * kWideBlockBytes, kWideBlockBytes,
-                  full(ring.stage));
-      }
+  // One thread's copies of a stage: codes of four row tiles, and of some warps tokens.
+  __device__ __forceinline__ void copy(int by, unsigned stage, int tile) const {
+    const unsigned to = stage_at(stage);
+    const int tiles = last - tile < kUnit ? last - tile : kUnit;
+    if (by == 0) {
+      gated_mlp::barrier_expect(
+          full(stage), static_cast<unsigned>(tiles * (kXBytes + kWideRowTiles * kCodeBytes)));
+    }
+    const int of_unit = by % kUnit;
+    const int block = by / kUnit;
+    if (block < kTokenBlocks && of_unit < tiles) {
+      copy_bulk(to + static_cast<unsigned>(of_unit * kXBytes + block * kBlockBytes),
+                static_cast<const unsigned char*>(p.a) +
+                    (static_cast<long long>(token_block + block) * p.depth_tiles + tile + of_unit) *
+                        kWideBlockBytes,
+                kBlockBytes, full(stage));
+    }
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int of = half * 4 + by;
-#pragma unroll
-        for (int panel = 0; panel < kPanels; ++panel) {
-          copy_bulk(
-              to + codes_at(of, panel),
-              p.b[kGated ? panel : 0].codes +
-                  (static_cast<long long>(readable(row_tile(of, panel))) * p.depth_tiles + tile) *
-                      kCodeBytes,
-              kCodeBytes, full(ring.stage));
-        }
-      }
-      ring.next();
+    for (int i = 0; i < 2 * kPanels; ++i) {
+      const int of = i / kPanels * 4 + by;
+      const int panel = i % kPanels;
+      copy_bulk(to + copy_at(of, panel),
+                p.b[kGated ? panel : 0].codes +
+                    (static_cast<long long>(readable(row_tile(of, panel))) * p.depth_tiles + tile) *
+                        kCodeBytes,
+                static_cast<unsigned>(tiles * kCodeBytes), full(stage));
     }
   }
 
-  // Scales and zeros of this lane's rows in one panel.
-  struct Panel {
-    const unsigned char* scales;
-    const unsigned char* zeros;  // or null
-  };
-  __device__ __forceinline__ Panel panel_of(int panel) const {
-    const MatrixArguments& b = p.b[kGated ? panel : 0];
-    const long long row = static_cast<long long>(readable(row_tile(warp, panel))) * p.groups;
-    const long long at = row * kTileRows + lane / 4 * 2;
-    return {b.scales + at * scale_bytes(kCodes), b.zeros == nullptr ? nullptr : b.zeros + at};
-  }
-
-  // Beyond the last tile, those of the last group.
-  __device__ __forceinline__ void load_groups(int tile, const Panel& from, Groups& groups) const {
-    constexpr unsigned kMiddle = 0x101u * middle_of(kCodes);
+  __device__ __forceinline__ void produce(int by) const {
+    gated_mlp::Ring<kStages> ring;
+    RowTile<kCodes> rows[2 * kPanels];
 #pragma unroll
-    for (int step = 0; step < 2; ++step) {
-      int group = (tile * kTileDepth + step * 32) >> p.shift;
-      group = group < p.groups ? group : p.groups - 1;
-      const unsigned char* const scales = from.scales + group * (16ll * scale_bytes(kCodes));
-      if constexpr (kIsE4m3) {
-        groups.scales[step] = *reinterpret_cast<const float2*>(scales);
-      } else {
-        groups.scales[step] = *reinterpret_cast<const unsigned*>(scales);
-        groups.zeros[step] =
-            from.zeros != nullptr
-                ? *reinterpret_cast<const unsigned short*>(from.zeros + group * 16ll)
-                : kMiddle;
+    for (int i = 0; i < 2 * kPanels; ++i) {
+      const int panel = i % kPanels;
+      rows[i] = {p, p.b[kGated ? panel : 0], readable(row_tile(i / kPanels * 4 + by, panel))};
+    }
+#pragma unroll 1
+    for (int tile = first; tile < last; tile += kUnit) {
+      barrier_wait(empty(ring.stage), ring.parity ^ 1);
+      if (gated_mlp::elect_one()) copy(by, ring.stage, tile);
+      const long long group = group_at(p, tile, lane);
+#pragma unroll
+      for (int i = 0; i < 2 * kPanels; ++i) {
+        const unsigned to = stage_at(ring.stage) + copy_at(i / kPanels * 4 + by, i % kPanels);
+        Copy::copy_scales(to, lane, rows[i].scales + group * (kTileRows * scale_bytes(kCodes)),
+                          true);
+        if (!kIsE4m3 && rows[i].zeros != nullptr) {
+          Copy::copy_zeros(to, lane, rows[i].zeros + group * kTileRows, true);
+        }
       }
+      arrive_with_copies(full(ring.stage));
+      ring.next();
     }
   }
 
   struct TileCodes {
     uint4 words[kLoads];
   };
-  __device__ __forceinline__ void load_codes(unsigned stage, int panel, TileCodes& codes) const {
-    const unsigned from =
-        stage_at(stage) + codes_at(warp, panel) + static_cast<unsigned>(lane_byte<kCodes>(lane));
+  __device__ __forceinline__ void load_codes(unsigned stage, int panel, int of_unit,
+                                             TileCodes& codes) const {
+    const unsigned from = stage_at(stage) + copy_at(warp, panel) +
+                          static_cast<unsigned>(of_unit * kCodeBytes + lane_byte<kCodes>(lane));
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) codes.words[i] = load_shared(from + i * kStepBytes);
   }
+  __device__ __forceinline__ void load_groups(unsigned stage, Groups (&groups)[kPanels]) const {
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel) {
+      groups[panel] = Copy::groups(stage_at(stage) + copy_at(warp, panel), lane,
+                                   p.b[kGated ? panel : 0].zeros != nullptr);
+    }
+  }
 
-  // The numbers of instruction `number` of a tile's four.
+  // The numbers of instruction `number` of a tile's four; `group`: of its 32 columns, in the stage.
   __device__ __forceinline__ static void make(const TileCodes& codes, const Groups& groups,
-                                              int number, unsigned (&a)[4]) {
+                                              int group, int number, unsigned (&a)[4]) {
     const int step = number / 2;
     if constexpr (kIsE4m3) {
       const uint4& low = codes.words[0];
       const uint4& high = codes.words[1];
       const uint4 words =
           step == 0 ? uint4{low.x, high.x, low.y, high.y} : uint4{low.z, high.z, low.w, high.w};
-      Dequantizer<Element, kCodes>({}).run(words, number % 2, a);
-      const float of_rows[2] = {groups.scales[step].x, groups.scales[step].y};
+      Dequantizer<Element, kCodes>(0).run(words, number % 2, a);
+      const float2 scales = groups.scale(group, 0);
+      const float of_rows[2] = {scales.x, scales.y};
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float2 both = gated_mlp::unpack_pair<Element>(a[i]);
@@ -215,11 +250,10 @@ struct Wide : WideStages<kGated, kTokenBlocks, WideLayout<kCodes, kTokenBlocks>>
       return;
     } else {
       const uint4& words = codes.words[kBits == 8 ? step : 0];
-      const Dequantizer<Element, kCodes> numbers(
-          {groups.zeros[step] & 0xffu, groups.zeros[step] >> 8 & 0xffu});
+      const Dequantizer<Element, kCodes> numbers(groups.zero(group));
       numbers.run(words, kBits == 4 ? number : number % 2, a);
-      const unsigned scales[2] = {permuted(groups.scales[step], 0, 0x1010u),
-                                  permuted(groups.scales[step], 0, 0x3232u)};
+      const unsigned scales[2] = {permuted(groups.scales[group], 0, 0x1010u),
+                                  permuted(groups.scales[group], 0, 0x3232u)};
 #pragma unroll
       for (int i = 0; i < 4; ++i) a[i] = fused(a[i], scales[i % 2], 0x80008000u, Element{});
     }
@@ -243,19 +277,26 @@ struct Wide : WideStages<kGated, kTokenBlocks, WideLayout<kCodes, kTokenBlocks>>
     }
   }
 
-  // Multiplies the tile whose numbers are `a`, and makes those of the next one between its
-  // instructions: after the last tile, those of the last one again.
-  __device__ __forceinline__ void multiply(gated_mlp::Ring<kStages>& ring, int tile,
-                                           const Panel (&panels)[kPanels],
+  // Multiplies tile kOfUnit of a stage, whose numbers are `a`, and makes those of the tile after it
+  // between its instructions: after the last one, of what is there.
+  template <int kOfUnit>
+  __device__ __forceinline__ void multiply(gated_mlp::Ring<kStages>& ring, bool has_next,
                                            Groups (&groups)[kPanels], Sums& sums, Numbers& a,
                                            Numbers& next) const {
+    constexpr int kNext = (kOfUnit + 1) % kUnit;
     const unsigned stage = ring.stage;
-    const unsigned long long tokens = gated_mlp::matrix_at(stage_at(stage));
-    if (tile + 1 < last) ring.next();
-    barrier_wait(full(ring.stage), ring.parity);
+    const unsigned long long tokens =
+        gated_mlp::matrix_at(stage_at(stage) + static_cast<unsigned>(kOfUnit * kXBytes));
+    if constexpr (kNext == 0) {
+      if (has_next) ring.next();
+      barrier_wait(full(ring.stage), ring.parity);
+      load_groups(ring.stage, groups);
+    }
     TileCodes codes[kPanels];
 #pragma unroll
-    for (int panel = 0; panel < kPanels; ++panel) load_codes(ring.stage, panel, codes[panel]);
+    for (int panel = 0; panel < kPanels; ++panel) {
+      load_codes(ring.stage, panel, kNext, codes[panel]);
+    }
     hold_all(sums);
     gated_mlp::wgmma_fence();
 #pragma unroll
@@ -268,160 +309,111 @@ struct Wide : WideStages<kGated, kTokenBlocks, WideLayout<kCodes, kTokenBlocks>>
       if (i == 3) gated_mlp::wgmma_commit();
 #pragma unroll
       for (int panel = 0; panel < kPanels; ++panel) {
-        make(codes[panel], groups[panel], i, next[panel][i]);
+        make(codes[panel], groups[panel], 2 * kNext + i / 2, i, next[panel][i]);
       }
-    }
-#pragma unroll
-    for (int panel = 0; panel < kPanels; ++panel) {
-      load_groups(tile + 2, panels[panel], groups[panel]);
     }
     hold_all(sums);
     gated_mlp::wgmma_wait<0>();
     hold_all(sums);
     hold_numbers(a);
-    __syncwarp();  // the other lanes have read their codes, too
-    if (lane == 0) barrier_arrive(empty(stage));
+    if constexpr (kNext == 0) {
+      __syncwarp();  // the other lanes have read their codes, too
+      if (lane == 0) barrier_arrive(empty(stage));
+    }
   }
 
   __device__ __forceinline__ void consume(Sums& sums) const {
     if (first >= last) return;
     gated_mlp::Ring<kStages> ring;
-    const Panel panels[kPanels] = {panel_of(0), panel_of(1)};
     Groups groups[kPanels];
     Numbers a;
     Numbers b;
     barrier_wait(full(ring.stage), ring.parity);
+    load_groups(ring.stage, groups);
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel) {
       TileCodes codes;
-      load_codes(ring.stage, panel, codes);
-      load_groups(first, panels[panel], groups[panel]);
+      load_codes(ring.stage, panel, 0, codes);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) make(codes, groups[panel], i, a[panel][i]);
-      load_groups(first + 1, panels[panel], groups[panel]);
+      for (int i = 0; i < 4; ++i) make(codes, groups[panel], i / 2, i, a[panel][i]);
     }
 #pragma unroll 1
-    for (int tile = first; tile < last; tile += 2) {
-      multiply(ring, tile, panels, groups, sums, a, b);
-      if (tile + 1 < last) multiply(ring, tile + 1, panels, groups, sums, b, a);
+    for (int tile = first; tile < last; tile += kUnit) {
+      multiply<0>(ring, true, groups, sums, a, b);
+      if (tile + 1 < last) multiply<1>(ring, tile + kUnit < last, groups, sums, b, a);
     }
   }
 
-  // Takes two sums at a time: of a token and two neighbouring rows of the tile's.
-  template <class Take>
-  __device__ __forceinline__ void for_each_pair(const Sums& sums, Take take) const {
-    const bool odd_row = lane / 4 % 2 != 0;
+  // From a token to the next: lanes that store at one time do so in different banks.
+  static constexpr int kSumStep = kWideRows + 4;
+
+  __device__ __forceinline__ void put(const Sums& sums) const {
 #pragma unroll
-    for (int n = 0; n < kTokens / 8; ++n) {
+    for (int panel = 0; panel < kPanels; ++panel) {
+      const int row = tile_of(warp, panel) * kTileRows + lane / 4;
 #pragma unroll
-      for (int i = 0; i < kPanels; ++i) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int at = 4 * n + 2 * half;
-          take(n * 8 + lane % 4 * 2 + (odd_row ? 1 : 0),
-               tile_of(warp, i) * kTileRows + half * 8 + lane / 8 * 2,
-               turned(sums[i][at], sums[i][at + 1], odd_row));
-        }
+      for (int i = 0; i < kTokens / 2; ++i) {
+        const int token = i / 4 * 8 + lane % 4 * 2 + i % 2;
+        store_one_shared(
+            shared + static_cast<unsigned>((token * kSumStep + row + i % 4 / 2 * 8) * 4),
+            sums[panel][i]);
       }
     }
   }
 
-  __device__ __forceinline__ void store_plain(const Sums& sums) const {
-    for_each_pair(sums, [&](int token, int row, float2 both) {
-      const long long column = static_cast<long long>(row_block) * kWideRows + row;
-      if (column >= static_cast<long long>(p.row_tiles) * kTileRows) return;
-      finish<Element, false>(p, static_cast<long long>(token_block) * kWideBlock + token, column,
-                             both, {});
-    });
-  }
-
-  // h, as the next product's tokens.
-  __device__ __forceinline__ void store_hidden(const float (&sums)[kPanels][kTokens / 2]) const {
+  // Through shared memory, a token at a time: as code without a loop it was three times as long,
+  // and fetching it, which a CTA does once, took a fifth of the time of 64 tokens.
+  __device__ __forceinline__ void finish(const Sums& sums) const {
     sync_consumers();  // all stages have been read
-    const bool odd_row = lane / 4 % 2 != 0;
-    const bool is_there = row_tile(warp, 0) < p.row_tiles;
-    const unsigned tile = stage_at(0) + static_cast<unsigned>(warp / 4 * kXBytes);
-    gated_mlp::with_gate(p.gating, [&](auto unit) {
-#pragma unroll
-      for (int n = 0; n < kTokens / 8; ++n) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int at = 4 * n + 2 * half;
-          float2 both[kPanels];
-#pragma unroll
-          for (int i = 0; i < kPanels; ++i) both[i] = turned(sums[i][at], sums[i][at + 1], odd_row);
-          const int row = half * 8 + lane / 8 * 2;
-          const long long column = static_cast<long long>(row_tile(warp, 0)) * kTileRows + row;
-          const int token = n * 8 + lane % 4 * 2 + (odd_row ? 1 : 0);
-          unsigned words = 0;
-          if (is_there) {
-            if (p.bias0 != nullptr) both[0] = plus_two<Element>(both[0], p.bias0, column);
-            if (p.bias1 != nullptr) both[1] = plus_two<Element>(both[1], p.bias1, column);
-            words = gated_mlp::pack_pair(unit.of(both[0].x, both[1].x),
-                                         unit.of(both[0].y, both[1].y), Element{});
-            words = gated_mlp::bound_pair(words, p.gating.greatest, Element{});
-          }
-          const int place = place_of_column(warp % 4 * kTileRows + row);
-          const unsigned to = tile + static_cast<unsigned>(token / kWideBlock * kWideBlockBytes +
-                                                           wide_byte(token % kWideBlock, place));
-          asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(words) : "memory");
-        }
-      }
-    });
-    gated_mlp::shared_writes_before_copies();
+    put(sums);
     sync_consumers();
-    if (threadIdx.x >= 2 * kTokenBlocks) return;
-    const int which = static_cast<int>(threadIdx.x) / kTokenBlocks;
-    const int block = static_cast<int>(threadIdx.x) % kTokenBlocks;
-    const int k_tile = row_block * 2 + which;
-    if (k_tile >= p.out_tiles) return;
-    const long long to = static_cast<long long>(token_block + block) * p.out_tiles + k_tile;
-    store_bulk(static_cast<unsigned char*>(p.out) + to * kWideBlockBytes,
-               stage_at(0) + static_cast<unsigned>(which * kXBytes + block * kWideBlockBytes),
-               kWideBlockBytes);
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-  }
-
-  __device__ __forceinline__ void store(const Sums& sums) const {
-    if constexpr (kGated) {
-      store_hidden(sums);
-    } else {
-      store_plain(sums);
+    const bool is_split = split_tile >= 0;
+    const int warps = is_split ? 2 : TokenSums<kGated>::kWarps;  // of a token
+    const long long first_token = static_cast<long long>(token_block) * kWideBlock;
+    const long long there = p.m - first_token;
+    // The next product reads whole blocks of h.
+    const bool of_all = (kGated && !is_split) || there > kTokens;
+    const int end = warps * (of_all ? kTokens : static_cast<int>(there));
+#pragma unroll 1
+    for (int number = warp; number < end; number += kWideConsumers) {
+      const int token = number / warps;
+      const int row = number % warps * (kWideRows / 2) + lane * 4;
+      const unsigned from = shared + static_cast<unsigned>((token * kSumStep + row) * 4);
+      if (is_split) {
+        *reinterpret_cast<float4*>(sums_of(token) + row) = gated_mlp::load_shared(from);
+        continue;
+      }
+      TokenSums<kGated> one;
+      one.token = first_token + token;
+      one.row = static_cast<long long>(row_block) * (kWideRows / one.kMatrices) + row;
+#pragma unroll
+      for (int matrix = 0; matrix < one.kMatrices; ++matrix) {
+        const float4 four = gated_mlp::load_shared(from + matrix * (kWideRows / 2 * 4));
+        one.sums[matrix][0] = four.x;
+        one.sums[matrix][1] = four.y;
+        one.sums[matrix][2] = four.z;
+        one.sums[matrix][3] = four.w;
+      }
+      store_four<Element>(p, one);
     }
   }
 };
 
-template <class Element, Codes kCodes, bool kGated, int kTokenBlocks>
+template <class Element, Codes kCodes, bool kGated, int kTokens>
 __device__ __forceinline__ void wide(const ProductArguments& p) {
-  run_wide<Wide<Element, kCodes, kGated, kTokenBlocks>>(p);
+  run_wide<Wide<Element, kCodes, kGated, kTokens>>(p);
 }
 
 // The end of the gated product's split tiles, and of the plain one's.
 template <class Element>
 __device__ __forceinline__ void sum_gated(const ProductArguments& p) {
-  SplitToken<true> one;
-  if (!add_split(p, one)) return;
-  unsigned words[2];
-  gate_split<Element>(p, one, words);
-  const long long k_tile = one.row / kTileDepth;
-  if (k_tile >= p.out_tiles) return;
-  unsigned char* const to = static_cast<unsigned char*>(p.out) +
-                            (one.token / kWideBlock * p.out_tiles + k_tile) * kWideBlockBytes;
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int place = place_of_column(static_cast<int>(one.row % kTileDepth) + 2 * i);
-    *reinterpret_cast<unsigned*>(to + wide_byte(static_cast<int>(one.token % kWideBlock), place)) =
-        words[i];
-  }
+  TokenSums<true> one;
+  if (add_split(p, one)) store_four<Element>(p, one);
 }
 template <class Element>
 __device__ __forceinline__ void sum_plain(const ProductArguments& p) {
-  SplitToken<false> one;
-  if (!add_split(p, one)) return;
-  const float(&sums)[4] = one.sums[0];
-  finish<Element, false>(p, one.token, one.row, {sums[0], sums[1]}, {});
-  finish<Element, false>(p, one.token, one.row + 2, {sums[2], sums[3]}, {});
+  TokenSums<false> one;
+  if (add_split(p, one)) store_four<Element>(p, one);
 }
 
 }  // namespace quantized_mlp
@@ -449,7 +441,18 @@ extern "C" __global__ void __launch_bounds__(256)
                             wide_byte(row, chunk * 8)) = {words[0], words[1], words[2], words[3]};
 }
 
-KILN_PRODUCTS(wide, (kWideThreads, 1))
+#define KILN_WIDE_OF(name, Element, codes, gated)                             \
+  KILN_PRODUCT(wide, (kWideThreads, 1), name##_32, Element, codes, gated, 32) \
+  KILN_PRODUCT(wide, (kWideThreads, 1), name##_64, Element, codes, gated, 64) \
+  KILN_PRODUCT(wide, (kWideThreads, 1), name##_128, Element, codes, gated, 128)
+#define KILN_WIDES_OF(name, Element, gated)               \
+  KILN_WIDE_OF(name##_int4, Element, Codes::kInt4, gated) \
+  KILN_WIDE_OF(name##_int8, Element, Codes::kInt8, gated) \
+  KILN_WIDE_OF(name##_e4m3, Element, Codes::kE4m3, gated)
+KILN_WIDES_OF(wide_gated_bf16, Bfloat16, true)
+KILN_WIDES_OF(wide_gated_f16, Float16, true)
+KILN_WIDES_OF(wide_plain_bf16, Bfloat16, false)
+KILN_WIDES_OF(wide_plain_f16, Float16, false)
 KILN_PRODUCT(sum_gated, (256, 2), sum_gated_bf16, Bfloat16)
 KILN_PRODUCT(sum_gated, (256, 2), sum_gated_f16, Float16)
 KILN_PRODUCT(sum_plain, (256, 2), sum_plain_bf16, Bfloat16)

@@ -28,6 +28,9 @@ __device__ __forceinline__ void store_bulk(void* global, unsigned shared, unsign
                "r"(shared), "r"(bytes)
                : "memory");
 }
+__device__ __forceinline__ void store_one_shared(unsigned address, float one) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(one) : "memory");
+}
 __device__ __forceinline__ void sync_consumers() {
   asm volatile("bar.sync 1, 256;" ::: "memory");
 }
@@ -40,12 +43,13 @@ __device__ __forceinline__ gated_mlp::TilePosition wide_tile_at(const ProductArg
                                   static_cast<unsigned>(p.token_blocks), kWidePanel);
 }
 
-// A CTA's place, and a warp's in it: its tile of outputs and its part of k. `unit`: tiles of k that
-// are not parted where k is split.
-template <bool kGated, int kTokenBlocks>
+// A CTA's place, and a warp's in it: its tile of outputs and its part of k.
+template <bool kGated, int kOfTokens>
 struct WidePlace {
+  static constexpr bool kIsGated = kGated;
   static constexpr int kPanels = 2;
-  static constexpr int kTokens = kTokenBlocks * kWideBlock;
+  static constexpr int kTokens = kOfTokens;
+  static constexpr int kTokenBlocks = (kTokens + kWideBlock - 1) / kWideBlock;
   using Sums = float[kPanels][kTokens / 2];
 
   const ProductArguments& p;
@@ -59,7 +63,7 @@ struct WidePlace {
   int first;  // tiles of k [first, last)
   int last;
 
-  __device__ __forceinline__ WidePlace(const ProductArguments& a_p, unsigned a_shared, int unit)
+  __device__ __forceinline__ WidePlace(const ProductArguments& a_p, unsigned a_shared)
       : p(a_p),
         shared(a_shared),
         warp(static_cast<int>(gated_mlp::warp_number())),
@@ -72,8 +76,8 @@ struct WidePlace {
         wide_tile_at(p, kGated, is_split ? p.whole + split_tile : number);
     row_block = static_cast<int>(at.row);
     token_block = static_cast<int>(at.column) * kTokenBlocks;
-    const int units = (p.depth_tiles + unit - 1) / unit;
-    const int tiles = is_split ? (units + p.splits - 1) / p.splits * unit : p.depth_tiles;
+    const int units = (p.depth_tiles + kWideUnit - 1) / kWideUnit;
+    const int tiles = is_split ? (units + p.splits - 1) / p.splits * kWideUnit : p.depth_tiles;
     first = part * tiles;
     last = first + tiles < p.depth_tiles ? first + tiles : p.depth_tiles;
   }
@@ -89,13 +93,11 @@ struct WidePlace {
 };
 
 // The stages of a CTA's ring, and behind them their barriers. `Layout` says how large they are.
-template <bool kGated, int kTokenBlocks, class Layout>
-struct WideStages : WidePlace<kGated, kTokenBlocks>, Layout {
-  using Place = WidePlace<kGated, kTokenBlocks>;
+template <bool kGated, int kTokens, class Layout>
+struct WideStages : WidePlace<kGated, kTokens>, Layout {
+  using Place = WidePlace<kGated, kTokens>;
   using Layout::kStages;
-
-  __device__ __forceinline__ WideStages(const ProductArguments& p, unsigned shared)
-      : Place(p, shared, Layout::kUnit) {}
+  using Place::Place;
 
   __device__ __forceinline__ unsigned stage_at(unsigned stage) const {
     return this->shared + stage * Layout::kStageStep;
@@ -119,6 +121,16 @@ struct WideStages : WidePlace<kGated, kTokenBlocks>, Layout {
   }
 };
 
+// What a lane has of a token at the end of a tile: four neighbouring rows, gated of gate and of up.
+template <bool kGated>
+struct TokenSums {
+  static constexpr int kMatrices = kGated ? 2 : 1;
+  static constexpr int kWarps = 2 / kMatrices;  // of a token
+  long long token;
+  long long row;
+  float sums[kMatrices][4];
+};
+
 // A CTA: its last four warps fill the stages, the others multiply.
 template <class One>
 __device__ __forceinline__ void run_wide(const ProductArguments& p) {
@@ -135,32 +147,15 @@ __device__ __forceinline__ void run_wide(const ProductArguments& p) {
   gated_mlp::take_registers<One::kConsumerRegisters>();
   typename One::Sums sums = {};
   one.consume(sums);
-  if (one.split_tile < 0) {
-    one.store(sums);
-    return;
-  }
-  const long long tokens = p.m - static_cast<long long>(one.token_block) * kWideBlock;
-  one.for_each_pair(sums, [&](int token, int row, float2 both) {
-    if (token < tokens) *reinterpret_cast<float2*>(one.sums_of(token) + row) = both;
-  });
+  one.finish(sums);
 }
-
-// What a lane adds of a token of a tile that is split: four neighbouring rows, of a gated product
-// of gate and of up.
-template <bool kGated>
-struct SplitToken {
-  static constexpr int kMatrices = kGated ? 2 : 1;
-  long long token;
-  long long row;
-  float sums[kMatrices][4];
-};
 
 // A warp's token, or half of one, with the sums of all parts in their order. False: there is none.
 template <bool kGated>
-__device__ __forceinline__ bool add_split(const ProductArguments& p, SplitToken<kGated>& one) {
-  constexpr int kMatrices = SplitToken<kGated>::kMatrices;
-  constexpr int kWarps = 2 / kMatrices;  // of a token
-  constexpr int kAtOnce = 8;             // parts whose loads are on their way together
+__device__ __forceinline__ bool add_split(const ProductArguments& p, TokenSums<kGated>& one) {
+  constexpr int kMatrices = TokenSums<kGated>::kMatrices;
+  constexpr int kWarps = TokenSums<kGated>::kWarps;
+  constexpr int kAtOnce = 8;  // parts whose loads are on their way together
   gated_mlp::wait_for_previous_kernel();
   gated_mlp::let_next_kernel_start();
   const unsigned number = blockIdx.x * 8 + threadIdx.x / 32;
@@ -208,8 +203,8 @@ __device__ __forceinline__ bool add_split(const ProductArguments& p, SplitToken<
 
 // Four neighbouring numbers of h. Zeros beyond the last row tile.
 template <class Element>
-__device__ __forceinline__ void gate_split(const ProductArguments& p, const SplitToken<true>& one,
-                                           unsigned (&words)[2]) {
+__device__ __forceinline__ void gate_four(const ProductArguments& p, const TokenSums<true>& one,
+                                          unsigned (&words)[2]) {
   words[0] = words[1] = 0;
   if (one.row >= static_cast<long long>(p.row_tiles) * kTileRows) return;
   gated_mlp::with_gate(p.gating, [&](auto unit) {

@@ -41,9 +41,6 @@ __device__ __forceinline__ float2 load_two_shared(unsigned address) {
   const uint2 words = load_shared_pair(address);
   return {__uint_as_float(words.x), __uint_as_float(words.y)};
 }
-__device__ __forceinline__ void store_one_shared(unsigned address, float one) {
-  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(one) : "memory");
-}
 
 // The matrix descriptor of packed codes, tile after tile of rows: lines of 64 bytes in the 64-byte
 // swizzle, 512 bytes from eight rows to the next.
@@ -105,7 +102,7 @@ __device__ __forceinline__ bool is_normal(float value) {
 
 template <bool kGrouped, int kTokenBlocks>
 struct Wide8Layout {
-  static constexpr int kUnit = 2;  // tiles of k of a stage
+  static constexpr int kUnit = kWideUnit;
   static constexpr int kXBytes = kTokenBlocks * kWide8BlockBytes;
   static constexpr int kCodeBytes = tile_bytes(Codes::kE4m3);
   static constexpr int kTileBytes = kWideRowTiles / 2 * kCodeBytes;  // of a panel
@@ -124,8 +121,8 @@ struct Wide8Layout {
 };
 
 template <class Element, bool kGated, bool kGrouped, int kTokenBlocks>
-struct Wide8 : WideStages<kGated, kTokenBlocks, Wide8Layout<kGrouped, kTokenBlocks>> {
-  using Base = WideStages<kGated, kTokenBlocks, Wide8Layout<kGrouped, kTokenBlocks>>;
+struct Wide8 : WideStages<kGated, kTokenBlocks * kWideBlock, Wide8Layout<kGrouped, kTokenBlocks>> {
+  using Base = WideStages<kGated, kTokenBlocks * kWideBlock, Wide8Layout<kGrouped, kTokenBlocks>>;
   using Base::empty;
   using Base::first;
   using Base::full;
@@ -145,7 +142,9 @@ struct Wide8 : WideStages<kGated, kTokenBlocks, Wide8Layout<kGrouped, kTokenBloc
   using Base::readable;
   using Base::row_block;
   using Base::shared;
+  using Base::split_tile;
   using Base::stage_at;
+  using Base::sums_of;
   using Base::token_block;
   using Base::warp;
   using typename Base::Sums;
@@ -509,13 +508,19 @@ struct Wide8 : WideStages<kGated, kTokenBlocks, Wide8Layout<kGrouped, kTokenBloc
 
   __device__ __forceinline__ void store_columns(const Sums& sums) const {
     for_each_pair(sums, [&](int token, int row, float2 both) {
-      finish<Element, false>(p, static_cast<long long>(token_block) * kWideBlock + token,
-                             static_cast<long long>(row_block) * kWideRows + row, both, {});
+      quantized_mlp::finish<Element, false>(
+          p, static_cast<long long>(token_block) * kWideBlock + token,
+          static_cast<long long>(row_block) * kWideRows + row, both, {});
     });
   }
 
-  __device__ __forceinline__ void store(Sums& sums) const {
-    if constexpr (kGated) {
+  __device__ __forceinline__ void finish(Sums& sums) const {
+    if (split_tile >= 0) {
+      const long long tokens = p.m - static_cast<long long>(token_block) * kWideBlock;
+      for_each_pair(sums, [&](int token, int row, float2 both) {
+        if (token < tokens) *reinterpret_cast<float2*>(sums_of(token) + row) = both;
+      });
+    } else if constexpr (kGated) {
       store_hidden(sums);
     } else {
       store_columns(sums);
@@ -547,10 +552,10 @@ __device__ __forceinline__ unsigned four_codes(const unsigned (&words)[2], float
 // The end of the gated product's split tiles: a warp has the 128 columns of a token's scale.
 template <class Element>
 __device__ __forceinline__ void sum_gated8(const ProductArguments& p) {
-  SplitToken<true> one;
+  TokenSums<true> one;
   if (!add_split(p, one)) return;
   unsigned words[2];
-  gate_split<Element>(p, one, words);
+  gate_four<Element>(p, one, words);
   unsigned largest = larger_pair(finite_pair<Element>(words[0]), finite_pair<Element>(words[1]));
 #pragma unroll
   for (int distance = 1; distance < 32; distance *= 2) {

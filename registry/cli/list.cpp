@@ -93,13 +93,19 @@ int run_check(const RegistryCall& call) {
                                      {"variants", report.variants},
                                      {"blobs", report.blobs},
                                      {"metadata", json_of(report.roles)},
+                                     {"elsewhere", report.elsewhere},
                                      {"problems", report.problems}});
+  const char* const whole = report.roles.empty() ? "all intact, not signed" : "all intact";
   cli::print("%zu packages, %zu versions, %zu variants, %zu blobs hashed: %s\n", report.packages,
              report.versions, report.variants, report.blobs,
              report.problems.empty()
-                 ? "all intact"
+                 ? whole
                  : (std::to_string(report.problems.size()) + " problems").c_str());
   for (const std::string& problem : report.problems) cli::print("  %s\n", problem.c_str());
+  if (!report.elsewhere.empty()) {
+    cli::print("signed and not here: %zu versions, %s%s\n", report.elsewhere.size(),
+               report.elsewhere.front().c_str(), report.elsewhere.size() > 1 ? " the first" : "");
+  }
   print_expiry(report.roles, call.registry);
   return report.problems.empty() ? 0 : static_cast<int>(ErrorCode::kIntegrity);
 }

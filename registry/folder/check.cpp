@@ -19,6 +19,8 @@
 #include "registry/folder/layout.hpp"
 #include "registry/folder/referrers.hpp"
 #include "registry/folder/trust_files.hpp"
+#include "settings/settings.hpp"
+#include "store/registry.hpp"
 
 namespace kiln::registry {
 namespace {
@@ -32,6 +34,10 @@ void attempt(CheckReport& report, const std::function<void()>& step) {
     auto& seen = report.problems;
     if (std::ranges::find(seen, error.what()) == seen.end()) seen.emplace_back(error.what());
   }
+}
+
+void problem(CheckReport& report, const fs::path& what, const std::string& text) {
+  report.problems.push_back("verify " + what.string() + ": " + text);
 }
 
 /// Also those that nothing names (a publish that was killed): a later publish would use them.
@@ -53,8 +59,18 @@ class PackageCheck {
       : layout_(registry / name), name_(std::move(name)), report_(report) {}
 
   void run() {
-    ++report_.packages;
     check_every_blob(layout_, name_, report_);
+    std::error_code unknown;
+    if (layout_.exists()) {
+      ++report_.packages;
+    } else if (const fs::path marker = layout_.folder() / "oci-layout";
+               fs::exists(marker, unknown)) {
+      registry::problem(report_, layout_.folder(),
+                        layout_.index_path().string() + " is missing, expected it beside " +
+                            marker.string() + ": the versions of " + name_ +
+                            " are seen no more. Restore this file "
+                            "from a copy, or publish the package again");
+    }
     std::vector<Tag> tags;
     attempt([&] { tags = layout_.read(); });
     // The versions first: they say what the variants' tags must name.
@@ -137,19 +153,31 @@ void check_signatures(const fs::path& registry, CheckReport& report) {
     attempt(report, [&, &target = target] {
       check_is_elsewhere(Layout(registry / version->name), *version,
                          {std::string(kMediaTypeIndex), *says, target.length});
+      report.elsewhere.push_back(version->text());
     });
   }
+  if (!listed.empty() || report.elsewhere.empty()) return;
+  problem(report, registry,
+          "none of the versions that are signed is here, expected at least one. Restore the "
+          "packages' folders from a copy, or publish the versions again");
 }
 
-/// Without its index.json, signed metadata is no longer seen.
+/// Without its index.json, signed metadata is no longer seen. A folder from which all of it went is
+/// told from one that was never signed by whoever trusts a root of it.
 void check_metadata_is_listed(const fs::path& registry, CheckReport& report) {
   const Layout layout = trust_layout(registry);
+  if (layout.exists()) return;
   std::error_code none;
-  if (layout.exists() || fs::is_empty(layout.blobs_path(), none) || none) return;
-  report.problems.push_back("verify " + registry.string() + ": " + layout.index_path().string() +
-                            " is missing, expected it beside the signed metadata that is there: "
-                            "without it the registry passes for unsigned. Restore it from a copy, "
-                            "or sign the folder again, on top of what clients have");
+  const bool is_left = !fs::is_empty(layout.blobs_path(), none) && !none;
+  const Settings settings = load_settings();
+  const std::string name = canonical_registry(fs::absolute(registry).string(), settings);
+  if (!is_left && settings.trust.root_of(name) == nullptr) return;
+  problem(report, registry,
+          layout.index_path().string() + " is missing, expected " +
+              (is_left ? "it beside the signed metadata that is there"
+                       : "signed metadata, as a root of this registry is trusted here") +
+              ": without it the registry passes for unsigned. Restore it from a copy, or sign the "
+              "folder again, on top of what clients have");
 }
 
 /// A client takes what the index carries in the place of the blob, and refuses another one.
@@ -250,7 +278,12 @@ CheckReport check_registry(const fs::path& registry, const Progress& progress) {
   }
   // A client takes small metadata from its manifest; other tools copy the blobs.
   check_every_blob(Layout(registry / kTrustRepository), kTrustRepository, report);
-  check_metadata_is_listed(registry, report);
+  attempt(report, [&] { check_metadata_is_listed(registry, report); });
+  if (report.packages == 0 && !trust_layout(registry).exists()) {
+    problem(report, registry,
+            "nothing is published in it, and no metadata is signed; expected a registry. Check the "
+            "path, or publish into it first");
+  }
   attempt(report, [&] { check_signatures(registry, report); });
   return report;
 }

@@ -62,15 +62,17 @@ struct CheckReport {
   std::size_t packages = 0;
   std::size_t versions = 0;
   std::size_t variants = 0;
-  std::size_t blobs = 0;              ///< hashed, all that are there
-  std::vector<RoleState> roles;       ///< of a signed registry: until when each document holds
-  std::vector<std::string> problems;  ///< each names the file, what was found and what expected
+  std::size_t blobs = 0;               ///< hashed, all that are there
+  std::vector<RoleState> roles;        ///< of a signed registry: until when each document holds
+  std::vector<std::string> elsewhere;  ///< versions that are signed, and of which nothing is here
+  std::vector<std::string> problems;   ///< each names the file, what was found and what expected
 };
 
 /// Hashes every blob, follows every reference, unpacks every layer in memory and compares every
 /// config with its index. Where the registry is signed, a client must be able to take all of its
-/// metadata, as it refreshes and lists, and find each version there as it is. Goes on after a
-/// problem, to report all of them.
+/// metadata, as it refreshes and lists, and find each version there as it is. A folder in which
+/// nothing is published or signed is no registry, which is a problem. Goes on after a problem, to
+/// report all of them.
 CheckReport check_registry(const std::filesystem::path& registry, const Progress& progress);
 
 }  // namespace kiln::registry

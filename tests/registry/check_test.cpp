@@ -171,7 +171,9 @@ TEST_CASE("list: a registry that is not there is not found; an empty one lists n
   }
   fs::create_directories(folder / "registry/tiny-op/blobs/sha256");  // a publish that was killed
   CHECK(registry::list_registry(folder / "registry").empty());
-  CHECK(registry::check_registry(folder / "registry", kSilent).problems.empty());
+  const auto problems = registry::check_registry(folder / "registry", kSilent).problems;
+  CHECK(problems.size() == 1);
+  CHECK(mentions(problems, "nothing is published in it"));
 }
 
 TEST_CASE("export: files stand at the URLs of the pull API, and a second export adds what is new") {

@@ -106,6 +106,23 @@ expect 0 "$kiln_registry" publish --registry "./a:/b" "$work/one"  # one letter 
 expect 0 "$kiln_registry" check --registry "$registry"
 grep -q '5 variants' "$work/out" || fail "check reports: $(cat "$work/out")"
 
+grep -q 'all intact, not signed' "$work/out" || fail "check passes for one of signatures: $(cat "$work/out")"
+
+# No registry, and one whose index file went: what is missing is named.
+mkdir -p "$work/none" "$work/foreign/doc"
+echo text >"$work/foreign/doc/text"
+for folder in "$work/none" "$work/foreign"; do
+  expect 6 "$kiln_registry" check --registry "$folder"
+  grep -q "verify $folder: nothing is published in it, .*; expected a registry" "$work/out" ||
+    fail "check of no registry: $(cat "$work/out")"
+done
+mv "$registry/tiny-op/index.json" "$work/kept.json"
+expect 6 "$kiln_registry" check --registry "$registry"
+grep -q "$registry/tiny-op/index.json is missing, expected it beside" "$work/out" ||
+  fail "check without an index file: $(cat "$work/out")"
+mv "$work/kept.json" "$registry/tiny-op/index.json"
+expect 0 "$kiln_registry" check --registry "$registry"
+
 blob=$(find "$registry/tiny-op/blobs/sha256" -type f | head -1)
 chmod u+w "$blob"
 printf x >>"$blob"

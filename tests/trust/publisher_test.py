@@ -489,7 +489,8 @@ class Signing(PublisherTest):
         self.registry = self.work / "theirs"
         self.kiln("registry", "publish", "--registry", self.registry, self.work / "built/next")
         self.sign("--root", self.root, "--onto", url)
-        self.check()
+        self.assertEqual(self.kiln("registry", "check", "--registry", self.registry)["elsewhere"],
+                         ["acme-op@1", f"{NAME}@1"])
         self.kiln("registry", "export-static", "--registry", self.registry, "--out", self.work / "www")
         self.kiln("registry", "push", "--registry", self.registry, "--to", url)
 
@@ -500,6 +501,15 @@ class Signing(PublisherTest):
         self.check(code=INTEGRITY, says=f"{lost} is missing")
         (self.work / "kept").rename(lost)
         self.check()
+        # Of a folder without any of it only who trusts its root can tell.
+        lost.parent.rename(self.work / "kept")
+        self.check()
+        self.trust(self.registry)
+        self.check(code=INTEGRITY, says=[f"{lost} is missing", "a root of this registry is trusted here"])
+        (self.work / "kept").rename(lost.parent)
+        self.check()
+        shutil.rmtree(self.registry / NAME)
+        self.check(code=INTEGRITY, says="none of the versions that are signed is here")
 
     def locked(self):
         file = self.work / "kiln.lock"

@@ -436,6 +436,26 @@ class Verbs(World):
         self.sign_again("yank", "tiny-op@1", "--reason", "slow")
         self.kiln("add", "tiny-op", code=TRUST, says="its publisher took back every version")
 
+    def test_offline_the_metadata_in_the_cache_has_the_word(self):
+        self.publish("next")
+        self.sign()
+        self.kiln("install", "tiny-op@1", "--device", "cpu")
+        said = "offline: nothing is asked, and versions that this cache does not know of are not seen"
+        self.environment["KILN_OFFLINE"] = "1"
+        self.assertIn("1 -> 2", self.kiln("outdated", says=said))
+        self.kiln("add", "tiny-op", says=[said, "tiny-op@1 is in kiln.lock"])  # what can be had
+        self.kiln("update", says=[said, "kiln.lock holds"])
+        self.environment["KILN_OFFLINE"] = ""
+        self.assertNotIn("offline", self.run_command(KILN, "outdated").stderr)
+        self.kiln("update")
+        self.kiln("install", "--locked", "--device", "cpu")
+        self.sign_again("yank", "tiny-op@2", "--reason", "wrong sums")
+        self.kiln("outdated", says='2 -> 1  taken back: "wrong sums"')
+        self.environment["KILN_OFFLINE"] = "1"
+        self.kiln("outdated", says='2 -> 1  taken back: "wrong sums"')
+        self.assertEqual(self.document("update")["differences"], ["tiny-op: version 2 -> 1"])
+        self.kiln("outdated", says="kiln.lock has the newest of all 1")  # which is not the one that was taken back
+
     def test_search_offline_asks_no_server(self):
         self.kiln("search", "--offline")
         self.kiln("search", "--offline", "--registry", "http://127.0.0.1:9", code=10, says="offline nothing is asked")

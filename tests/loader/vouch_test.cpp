@@ -392,6 +392,30 @@ TEST_CASE("vouch: a publisher who has signed nothing hides no other's packages")
   CHECK_CONTAINS(error.what(), "acme.json");
 }
 
+TEST_CASE("vouch: offline, what is listed is what the cached metadata speaks of") {
+  World world;
+  world.install_sample();
+  world.metadata.publish([](const std::string& role, Json& body) {
+    if (role == "targets") body["targets"]["sample/2"] = body["targets"]["sample/1"];
+    if (role == "targets") body["targets"].erase("sample/1");
+  });
+  Catalog("sample", world.request()).published();  // takes it into the cache
+  const std::size_t asked = world.server.asked().size();
+  Request offline = world.request();
+  offline.offline = true;
+  Catalog catalog("sample", offline);
+  const std::vector<PublishedVersion> versions = catalog.published();
+  REQUIRE(versions.size() == 1);
+  CHECK(versions.front().version == 2);
+  CHECK(catalog.obtainable().empty());
+  const Error error = error_of([&] { catalog.newest_version(); });
+  CHECK(error.code() == ErrorCode::kOffline);
+  CHECK_CONTAINS(error.what(), "speaks of no version that the cache has. Run it online once");
+  fs::remove(world.state() / "targets.json");  // then the cache's own list is all there is
+  CHECK(catalog.newest_version() == 1);
+  CHECK(world.server.asked().size() == asked);
+}
+
 TEST_CASE("vouch: where the registry does not answer, the newest of its mirrors decides") {
   World world;
   const std::string gone = "http://127.0.0.1:9";

@@ -108,7 +108,7 @@ int run_remove(const Project& project, const Options& options) {
 /// taken back.
 int version_to_take(const std::string& name, int locked, const std::string& registry,
                     CoolDown& cool_down, Json& yanked) {
-  const std::vector<PublishedVersion> versions = cool_down.published(name, registry);
+  const std::vector<PublishedVersion> versions = cool_down.obtainable(name, registry);
   const int newest = cool_down.newest_of(name, versions, locked);
   const auto now = std::ranges::find(versions, locked, &PublishedVersion::version);
   if (now == versions.end() || !now->yanked) return std::max(newest, locked);

@@ -36,21 +36,24 @@ void takes_cool_down(Command& command, Project& project) {
 }
 
 CoolDown::CoolDown(const Project& project, const Options& options)
-    : options_(options), age_(age_of(project)), now_(std::time(nullptr)) {}
+    : options_(options), age_(age_of(project)), now_(std::time(nullptr)) {
+  options_.tell_offline();
+}
 
-std::vector<PublishedVersion> CoolDown::published(const std::string& name,
-                                                  const std::string& registry) {
-  return catalog_of(name, options_, registry).published();
+std::vector<PublishedVersion> CoolDown::obtainable(const std::string& name,
+                                                   const std::string& registry) {
+  return catalog_of(name, options_, registry).obtainable();
 }
 
 int CoolDown::newest_version(const std::string& name, const std::string& registry) {
   Catalog catalog = catalog_of(name, options_, registry);
   if (age_.count() == 0) return catalog.newest_version();
-  const std::vector<PublishedVersion> versions = catalog.published();
+  const std::vector<PublishedVersion> versions = catalog.obtainable();
   if (kiln::newest_of(versions) == 0) return catalog.newest_version();  // throws: all taken back
   if (const int newest = newest_of(name, versions, 0); newest != 0) return newest;
   const std::string version = std::to_string(kiln::newest_of(versions));
-  const bool has_times = catalog.is_signed() && !options_.request.offline;
+  const bool has_times = std::ranges::any_of(
+      versions, [](const PublishedVersion& each) { return each.published.has_value(); });
   throw Error(has_times ? ErrorCode::kNotFound : ErrorCode::kTrust,
               "find the newest " + name + " in " + catalog.registry() + ": newest_after is " +
                   age_text(age_) +
@@ -71,7 +74,7 @@ int CoolDown::newest_of(const std::string& name, const std::vector<PublishedVers
 
 void CoolDown::note_named(const std::string& name, int version, const std::string& registry) {
   if (age_.count() == 0) return;
-  const std::vector<PublishedVersion> versions = published(name, registry);
+  const std::vector<PublishedVersion> versions = obtainable(name, registry);
   const auto found = std::ranges::find(versions, version, &PublishedVersion::version);
   if (found != versions.end() && !is_aged(*found, age_, now_)) note(name, *found, true);
 }

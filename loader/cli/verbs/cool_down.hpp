@@ -22,7 +22,7 @@ class CoolDown {
   /// Both outlive it. Throws kUsage for a --newest-after that is not a time.
   CoolDown(const Project& project, const Options& options);
 
-  std::vector<PublishedVersion> published(const std::string& name, const std::string& registry);
+  std::vector<PublishedVersion> obtainable(const std::string& name, const std::string& registry);
 
   /// Throws kTrust where every version was taken back, and where no signature says when one was
   /// published; kNotFound where all are too young.

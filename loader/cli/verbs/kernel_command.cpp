@@ -103,6 +103,13 @@ void Options::tell_repair() const {
   tell("kiln: 'kiln cache repair%s' fetches what is damaged again\n", cache.c_str());
 }
 
+void Options::tell_offline() const {
+  if (!request.offline && !load_settings().offline) return;
+  tell(
+      "kiln: offline: nothing is asked, and versions that this cache does not know of are not "
+      "seen\n");
+}
+
 Cache Options::existing_cache() const {
   Cache cache(request.cache, request.stop, request.on_event);
   if (request.cache.empty() || stands(cache.root(), &fail_cache)) return cache;

@@ -56,6 +56,8 @@ struct Options : Call {
   /// The cache to read, clean or repair. Throws kNotFound for a --cache that is not there: it was
   /// mistyped. The default one may still have to be made.
   Cache existing_cache() const;
+  /// That nothing newer than what the cache knows is seen, where that is so.
+  void tell_offline() const;
   /// What to do about what is damaged.
   void tell_repair() const;
   /// The packages that are named; where none is, all that the lock file has.

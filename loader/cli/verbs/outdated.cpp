@@ -136,6 +136,7 @@ int run_outdated(const std::string& lock, const Options& options) {
       return std::ranges::find(options.specs, each.name, &Spec::name) == options.specs.end();
     });
   }
+  options.tell_offline();
   const Observer on_event = one_at_a_time(options.request.on_event);
   in_parallel(kernels.size(), kDownloadsAtOnce, options.request.stop,
               [&](std::size_t i, const std::stop_token& stop) {

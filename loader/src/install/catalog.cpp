@@ -81,27 +81,46 @@ std::vector<int> Catalog::known_versions() {
 
 std::vector<PublishedVersion> Catalog::published() {
   std::vector<PublishedVersion> versions;
-  if (!source_.is_signed || source_.settings.offline) {
-    for (const int version : known_versions()) versions.push_back({version, {}});
-    return versions;
+  if (source_.is_signed) {
+    const bool offline = source_.settings.offline;
+    const SignedPackages packages =
+        offline ? source_.vouch().recall_list() : source_.vouch().list();
+    if (!offline) packages.check_is_known(source_.name);
+    const auto found = packages.versions.find(source_.name);
+    if (found != packages.versions.end()) {
+      for (const SignedVersion& each : found->second) {
+        versions.push_back({each.version, each.yanked, each.published});
+      }
+      return versions;
+    }
+    if (!offline) {
+      throw Error(ErrorCode::kNotFound, "find " + source_.name + " in " + source_.registry +
+                                            ": its signed metadata does not speak of it. Check the "
+                                            "name; 'kiln search' lists what it vouches for");
+    }
   }
-  const SignedPackages packages = source_.vouch().list();
-  packages.check_is_known(source_.name);
-  const auto found = packages.versions.find(source_.name);
-  if (found == packages.versions.end()) {
-    throw Error(ErrorCode::kNotFound, "find " + source_.name + " in " + source_.registry +
-                                          ": its signed metadata does not speak of it. Check the "
-                                          "name; 'kiln search' lists what it vouches for");
-  }
-  for (const SignedVersion& each : found->second) {
-    versions.push_back({each.version, each.yanked, each.published});
-  }
+  for (const int version : known_versions()) versions.push_back({version, {}});
+  return versions;
+}
+
+std::vector<PublishedVersion> Catalog::obtainable() {
+  std::vector<PublishedVersion> versions = published();
+  if (!source_.settings.offline) return versions;
+  const std::vector<int> known = known_versions();
+  std::erase_if(versions, [&](const PublishedVersion& each) {
+    return std::ranges::find(known, each.version) == known.end();
+  });
   return versions;
 }
 
 int Catalog::newest_version() {
-  const std::vector<PublishedVersion> versions = published();
+  const std::vector<PublishedVersion> versions = obtainable();
   if (const int newest = newest_of(versions); newest != 0) return newest;
+  if (versions.empty()) {
+    throw Error(ErrorCode::kOffline, "find " + source_.name + " in " + source_.registry +
+                                         ": the signed metadata in the cache speaks of no version "
+                                         "that the cache has. Run it online once");
+  }
   throw Error(ErrorCode::kTrust, "find " + source_.name + " in " + source_.registry +
                                      ": its publisher took back every version; the newest: " +
                                      quote(*versions.back().yanked) + ". Ask its publisher");

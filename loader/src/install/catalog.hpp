@@ -53,15 +53,18 @@ class Catalog {
   std::vector<int> known_versions();
 
   /// The same, each with when it was published and why it was taken back, as a signed registry's
-  /// newest metadata says. Of other registries, and offline, neither is known of any version.
+  /// newest metadata says; offline the cached, which may speak of versions that the cache lacks. Of
+  /// other registries neither is known of any version.
   std::vector<PublishedVersion> published();
 
-  /// newest_of(published()). Throws kTrust where all of them were taken back.
+  /// Those of them that can be had: offline, what the cache knows.
+  std::vector<PublishedVersion> obtainable();
+
+  /// newest_of(obtainable()). Throws kTrust where all of them were taken back.
   int newest_version();
 
   /// Canonical.
   const std::string& registry() const { return source_.registry; }
-  bool is_signed() const { return source_.is_signed; }
 
  private:
   Source source_;

@@ -57,6 +57,25 @@ Updater updater_of(const std::string& registry, const Settings& settings, const 
           &memo};
 }
 
+SignedPackages packages_of(trust::Listed listed) {
+  SignedPackages packages{{}, std::move(listed.passed)};
+  for (const auto& [name, target] : listed.targets) {
+    const std::size_t slash = std::min(name.find('/'), name.size() - 1);
+    const std::string package = name.substr(0, slash);
+    const int version = version_of_tag(name.substr(slash + 1));
+    const std::optional<Digest> digest = target.promise.sha256();
+    if (!is_package_name(package) || version == 0 || !digest) continue;  // of another client
+    packages.versions[package].push_back({version,
+                                          {std::string(kMediaTypeIndex), *digest, target.length},
+                                          target.yanked,
+                                          target.published});
+  }
+  for (auto& [package, versions] : packages.versions) {
+    std::ranges::sort(versions, {}, &SignedVersion::version);
+  }
+  return packages;
+}
+
 /// For the places that are left once one has answered: each gets one try, and little time.
 Patience briefly(Patience patience) {
   Limits& limits = patience.limits;
@@ -261,22 +280,13 @@ SignedPackages Vouch::list() const {
                listed = updater.list(source);
                return listed.passed.empty();
              });
-  SignedPackages packages{{}, std::move(listed.passed)};
-  for (const auto& [name, target] : listed.targets) {
-    const std::size_t slash = std::min(name.find('/'), name.size() - 1);
-    const std::string package = name.substr(0, slash);
-    const int version = version_of_tag(name.substr(slash + 1));
-    const std::optional<Digest> digest = target.promise.sha256();
-    if (!is_package_name(package) || version == 0 || !digest) continue;  // of another client
-    packages.versions[package].push_back({version,
-                                          {std::string(kMediaTypeIndex), *digest, target.length},
-                                          target.yanked,
-                                          target.published});
-  }
-  for (auto& [package, versions] : packages.versions) {
-    std::ranges::sort(versions, {}, &SignedVersion::version);
-  }
-  return packages;
+  return packages_of(std::move(listed));
+}
+
+SignedPackages Vouch::recall_list() const {
+  SignatureMemo memo(verified_path());
+  Updater updater = updater_of(registry_, settings_, cache_, Expiry::kTold, memo);
+  return packages_of(updater.recall_list());
 }
 
 /// Of the place that has the newest, which a client there then refreshes from.

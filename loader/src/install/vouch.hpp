@@ -100,6 +100,9 @@ class Vouch {
   /// does not hold or has expired; but of one publisher's, the others' versions are still listed.
   SignedPackages list() const;
 
+  /// All versions that the cached metadata speaks of; none where it says nothing that holds.
+  SignedPackages recall_list() const;
+
   /// Copies the artifact of the registry's metadata into the cache, to be carried elsewhere: its
   /// manifest, then what that names. Verifies nothing.
   std::vector<Descriptor> pull_metadata() const;

@@ -10,6 +10,7 @@
 
 #include "base/join.hpp"
 #include "base/number.hpp"
+#include "base/quote.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln::trust {
@@ -216,6 +217,15 @@ void Updater::take_role(const MetadataSource& source, const std::string& role,
   if (trusted_.targets(role, parent) == nullptr) update_targets(source, role, parent);
 }
 
+void Updater::recall_role(const std::string& role, const std::string& parent,
+                          Advisories advisories) {
+  const std::optional<std::string> bytes = folder_.read(json_file(file_name(role)));
+  if (bytes) return trusted_.recall_targets(*bytes, role, parent, advisories);
+  throw Error(ErrorCode::kTrust, "recall trust metadata of " + origin_ + ": what " +
+                                     printable(role) +
+                                     " signed is not in the cache. Ask online once");
+}
+
 std::optional<SignedTarget> Updater::find(const std::string& name, const MetadataSource& source) {
   return trusted_.search(name, [&](const std::string& role, const std::string& parent) {
     take_role(source, role, parent);
@@ -223,9 +233,23 @@ std::optional<SignedTarget> Updater::find(const std::string& name, const Metadat
   });
 }
 
+Listed Updater::list(const MetadataSource& source) {
+  return list_by(
+      [&](const std::string& role, const std::string& parent) { take_role(source, role, parent); });
+}
+
+Listed Updater::recall_list() {
+  recall_roots();
+  const auto take = [&](const std::string& role, const std::string& parent) {
+    recall_role(role, parent, Advisories::kLeft);
+  };
+  if (!holds([&] { return take(kTargets, "root"), true; })) return {};
+  return list_by(take);
+}
+
 /// A role may speak of names that were not left to it: the search decides about each, and of a name
 /// that a role may speak of which was passed over, nothing is known.
-Listed Updater::list(const MetadataSource& source) {
+Listed Updater::list_by(const Take& take) {
   Listed listed;
   std::set<std::string> names;
   std::vector<std::pair<Delegation, std::string>> next;  // roles, and who delegates to them
@@ -247,7 +271,7 @@ Listed Updater::list(const MetadataSource& source) {
       break;
     }
     try {
-      take_role(source, by.role, parent);
+      take(by.role, parent);
       visit(by.role, parent);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kCancelled) throw;
@@ -269,9 +293,7 @@ std::optional<SignedTarget> Updater::recall(const std::string& package, int vers
   const Advisories advisories =
       may_advise(folder_, package, version) ? Advisories::kRead : Advisories::kLeft;
   const auto load = [&](const std::string& role, const std::string& parent) {
-    const std::optional<std::string> bytes = folder_.read(json_file(file_name(role)));
-    return bytes &&
-           holds([&] { return trusted_.recall_targets(*bytes, role, parent, advisories), true; });
+    return holds([&] { return recall_role(role, parent, advisories), true; });
   };
   return trusted_.search(target_name(package, version), load);
 }

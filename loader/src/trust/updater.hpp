@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -80,6 +81,10 @@ class Updater {
   /// missing, expired or invalid does not hide the names of others. Call refresh first.
   Listed list(const MetadataSource& source);
 
+  /// The same from what the last update left. No request is made, and expired documents count.
+  /// Empty where that has no targets.
+  Listed recall_list();
+
   const TrustedSet& trusted() const { return trusted_; }
   const Root& root() const { return trusted_.root(); }
   /// What refresh() took; of two, the larger is the newer state.
@@ -96,6 +101,10 @@ class Updater {
   void update_snapshot(const MetadataSource& source);
   void update_targets(const MetadataSource& source, const std::string& role,
                       const std::string& parent);
+  /// Takes a role's document, or throws.
+  using Take = std::function<void(const std::string& role, const std::string& parent)>;
+  Listed list_by(const Take& take);
+  void recall_role(const std::string& role, const std::string& parent, Advisories advisories);
   void take_role(const MetadataSource& source, const std::string& role, const std::string& parent);
   std::string versioned(std::uint64_t version, const std::string& file) const;
 

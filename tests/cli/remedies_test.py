@@ -780,8 +780,9 @@ class Remedies(World):
 
     @cures("loader/cli/verbs/doctor.cpp: KILN_REGISTRY")
     def test_what_doctor_finds(self):
-        self.environment["KILN_REGISTRY"] = str(self.work / "none")
-        self.cured_by("kiln doctor", NOT_FOUND, "KILN_REGISTRY", KILN_REGISTRY=self.registry)
+        for offline in ("", "1"):  # to look for a folder asks nobody
+            self.environment |= {"KILN_REGISTRY": str(self.work / "none"), "KILN_OFFLINE": offline}
+            self.cured_by("kiln doctor", NOT_FOUND, "KILN_REGISTRY", KILN_REGISTRY=self.registry)
 
     @cures("loader/src/install/signature_policy.cpp: kiln trust require", "loader/src/install/signature_policy.cpp: kiln trust list")
     def test_a_statement_that_is_required(self):

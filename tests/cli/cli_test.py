@@ -187,7 +187,7 @@ class Cli(unittest.TestCase):
         lock.write_text("{\n")
         for words in (["lock", SPEC, "--lock", lock], ["lock", "--lock", lock], ["install", "--lock", lock, SPEC]):
             message = self.kiln(*words, code=8).stderr
-            self.assertIn("Restore it from version control, or replace it: kiln lock --force NAME@VERSION", message)
+            self.assertIn(f"Restore it from version control, or replace it: 'kiln lock --force NAME@VERSION --lock {lock}'", message)
         self.kiln("lock", "--force", SPEC, "--lock", lock)
         self.kiln("lock", "--check", SPEC, "--lock", lock)
 

@@ -48,7 +48,7 @@ ELSEWHERE = {
     # It needs a folder in which root may not make one either.
     "loader/cli/verbs/doctor.cpp: KILN_CACHE": ("tests/cli/cli_test.py", "does not exist and cannot be made"),
     # It needs a locked index that lacks what its registry has by now.
-    "loader/src/install/choose.cpp: kiln lock": ("tests/lock/lock_test.cpp", "pins this index"),
+    "loader/src/install/choose.cpp: kiln lock…": ("tests/lock/lock_test.cpp", "pins this index"),
     # They need a ref that is damaged.
     "loader/cli/verbs/audit.cpp: kiln cache repair": ("tests/cli/advisories_test.py", 'self.kiln("cache", "repair")'),
     "loader/cli/verbs/outdated.cpp: kiln cache repair": ("tests/cli/advisories_test.py", 'self.kiln("cache", "repair")'),
@@ -89,7 +89,7 @@ class Remedies(World):
         """`remedy` is what the text has in quotes, as a pattern; `fill` replaces NAME, FILE and the like. `more`: what
         only the user knows, such as where the keys are."""
         done = self.shell(first, code)
-        printed = re.findall(f"'({remedy}(?: --(?:cache|registry|lock) [^ ']+)*)'", done.stdout + done.stderr)
+        printed = re.findall(f"'({remedy}(?: --(?:cache|registry|lock) (?:\\\\.|[^ '])+)*)'", done.stdout + done.stderr)
         self.assertTrue(printed, f"{first} does not say {remedy}:\n{done.stdout}{done.stderr}")
         command = printed[0]
         for placeholder, value in dict(fill).items():
@@ -500,12 +500,12 @@ class Remedies(World):
 
     # ---- a project ----
 
-    @cures("loader/cli/verbs/add.cpp: kiln add", "loader/cli/verbs/add.cpp: kiln uninstall %s", "loader/cli/verbs/uninstall.cpp: kiln remove …",
+    @cures("loader/cli/verbs/add.cpp: kiln add NAME", "loader/cli/verbs/add.cpp: kiln uninstall %s", "loader/cli/verbs/uninstall.cpp: kiln remove …",
            "loader/cli/verbs/lock.cpp: kiln add …", "loader/cli/verbs/lock.cpp: kiln lock")
     def test_kernels_of_a_project(self):
         self.shell("kiln add tiny-op; kiln remove tiny-op")
         done = self.shell("kiln update", LOCK)
-        self.assertIn("Add one: kiln add NAME", done.stderr)
+        self.assertIn("Add one: 'kiln add NAME'", done.stderr)
         self.cured("kiln lock tiny-op", USAGE, "kiln add tiny-op", after=USAGE)
         self.shell("kiln update; kiln install --locked")
         self.cured("kiln uninstall tiny-op", LOCK, "kiln remove tiny-op")
@@ -520,13 +520,15 @@ class Remedies(World):
         self.shell("kiln lock", USAGE)
         self.shell("kiln lock tiny-op@1 && kiln lock --check")
 
-    @cures("loader/cli/verbs/outdated.cpp: kiln update", "loader/cli/verbs/outdated.cpp: kiln install NAME@VERSION")
+    @cures("loader/cli/verbs/outdated.cpp: kiln update…", "loader/cli/verbs/outdated.cpp: kiln install NAME@VERSION")
     def test_a_project_that_is_behind(self):
         self.install()
         self.shell("kiln add tiny-op")
         self.publish("next")
-        self.assertIn("has the newest", self.cured_text("kiln outdated", "kiln update"))
-        (self.project / "kiln.lock").unlink()
+        held = (self.project / "kiln.lock").rename(self.project / "held.lock")
+        self.environment["KILN_LOCK"] = str(held)
+        self.assertIn("has the newest", self.cured_text("kiln outdated", f"kiln update --lock {held}"))
+        self.environment["KILN_LOCK"] = ""
         self.assertIn("has the newest", self.cured_text("kiln outdated", "kiln install NAME@VERSION"))
 
     def cured_text(self, first, remedy):
@@ -535,33 +537,44 @@ class Remedies(World):
         done = self.shell(first)
         return done.stdout + done.stderr
 
-    @cures("loader/src/install/lock.cpp: kiln lock NAME@VERSION", "loader/src/install/lock.cpp: kiln lock …",
-           "loader/src/install/lock.cpp: kiln lock …@VERSION", "loader/src/install/lock.cpp: kiln lock",
-           "loader/src/core/documents/lockfile.cpp: kiln lock", "loader/src/install/install.cpp: kiln lock")
+    @cures("loader/src/install/lock.cpp: kiln lock NAME@VERSION…", "loader/src/install/lock.cpp: kiln lock …",
+           "loader/src/install/lock.cpp: kiln lock …@VERSION…", "loader/src/install/lock.cpp: kiln lock…",
+           "loader/src/install/lock.cpp: kiln lock --force NAME@VERSION…", "loader/src/install/install.cpp: kiln lock…")
     def test_lock_files(self):
-        fill = {"NAME@VERSION": "tiny-op@1", "VERSION": "1"}
-        lock = self.project / "held.lock"
-        for first in ("kiln install tiny-op@1 --lock held.lock", "kiln install --locked"):
-            self.cured(first, LOCK, "kiln lock NAME@VERSION", fill)
+        """Named by an option, by the variable, and as the project's own: what is printed is of that file."""
         self.publish("next", "four/alpha")
-        self.cured("kiln install tiny-op@2 --lock held.lock", LOCK, "kiln lock tiny-op@2")
-        self.cured("kiln install alpha@1 --lock held.lock", LOCK, "kiln lock alpha@VERSION", fill)
+        held = self.project / "held here.lock"
+        named = " --lock held\\ here.lock"
+        for option, lock, variable in ((named, held, ""), ("", held, str(held)), (" --locked", self.project / "kiln.lock", "")):
+            with self.subTest(option=option, variable=variable):
+                self.environment |= {"KILN_LOCK": variable, "KILN_CACHE": str(self.work / "cache")}
+                self.lock_files(option, lock)
+                lock.unlink()
+                self.assertEqual(list(self.project.glob("*.lock")), [])  # no other was written
+
+    def lock_files(self, option, lock):
+        fill = {"NAME@VERSION": "tiny-op@1", "VERSION": "1"}
+        first = "kiln install tiny-op@1" + option
+        self.cured(first, LOCK, "kiln lock NAME@VERSION", fill)
+        self.cured("kiln install tiny-op@2" + option, LOCK, "kiln lock tiny-op@2")
+        self.cured("kiln install alpha@1" + option, LOCK, "kiln lock alpha@VERSION", fill)
         lock.write_text("{")
-        done = self.shell("kiln install tiny-op@1 --lock held.lock", LOCK)
-        self.assertIn("replace it: kiln lock --force NAME@VERSION", done.stderr)
-        self.shell("kiln lock --force tiny-op@1 --lock held.lock && kiln install tiny-op@1 --lock held.lock")
+        self.cured(first, LOCK, "kiln lock --force NAME@VERSION", fill)
         # A lock file whose index the registry no longer has.
         text = lock.read_text()
         index = json.loads(text)["kernels"]["tiny-op"]["index"]
         digest = index["digest"] if isinstance(index, dict) else index
         self.environment["KILN_CACHE"] = str(self.work / "fresh")
+        shutil.rmtree(self.work / "fresh", ignore_errors=True)
         lock.write_text(text.replace(digest, "sha256:" + "0" * 64))
-        self.cured("kiln install tiny-op@1 --lock held.lock", LOCK, "kiln lock")
+        self.cured(first, LOCK, "kiln lock")
         # One that was changed by hand.
-        lock.write_text(re.sub(r'("size": )(\d+)', r"\g<1>1\2", lock.read_text(), count=3))
-        done = self.shell("kiln install tiny-op@1 --lock held.lock; true")
-        if "kiln lock" in done.stderr:
-            self.shell("kiln lock --force tiny-op@1 --lock held.lock && kiln install tiny-op@1 --lock held.lock")
+        changed = json.loads(lock.read_text())
+        for variant in changed["kernels"]["tiny-op"]["variants"].values():
+            variant["config"]["size"] += 1
+        lock.write_text(json.dumps(changed))
+        self.assertIn("was changed by hand", self.shell(first, LOCK).stderr)
+        self.cured(first, LOCK, "kiln lock --force NAME@VERSION", fill)
 
     # ---- trust and settings ----
 

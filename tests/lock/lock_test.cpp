@@ -130,7 +130,7 @@ TEST_CASE("lock: a damaged lock file says how to replace it, and is replaced so"
   const LockedKernel kernel = setting.lock().at("sample");
   LockfileEdit edit = adding("sample", kernel);
   CHECK_CONTAINS(error_of([&] { update_lockfile(setting.file, edit); }).what(),
-                 "kiln lock --force NAME@VERSION");
+                 "'kiln lock --force NAME@VERSION --lock " + setting.file.string() + "'");
   edit.replace = true;
   CHECK(update_lockfile(setting.file, edit).changed);
   CHECK(read_lockfile(setting.file).size() == 1);
@@ -208,7 +208,7 @@ TEST_CASE("lock: what the lock and the request do not agree on names both sides"
     CHECK(error.code() == ErrorCode::kLock);
     CHECK_CONTAINS(error.what(), "lock sample: version 2 is asked for");
     CHECK_CONTAINS(error.what(), setting.file.string() + " has version 1");
-    CHECK_CONTAINS(error.what(), "Run 'kiln lock sample@2'");
+    CHECK_CONTAINS(error.what(), "Run 'kiln lock sample@2 --lock " + setting.file.string() + "'");
   }
   for (const bool by_environment : {false, true}) {
     CAPTURE(by_environment);
@@ -226,14 +226,16 @@ TEST_CASE("lock: what the lock and the request do not agree on names both sides"
     const Error error = error_of([&] { install("another", setting.locked()); });
     CHECK(error.code() == ErrorCode::kLock);
     CHECK_CONTAINS(error.what(), "does not have it, it has sample@1");
-    CHECK_CONTAINS(error.what(), "Run 'kiln lock another@VERSION'");
+    CHECK_CONTAINS(error.what(),
+                   "Run 'kiln lock another@VERSION --lock " + setting.file.string() + "'");
   }
   {
     fs::remove(setting.file);
     const Error error = setting.refused(setting.locked());
     CHECK(error.code() == ErrorCode::kLock);
     CHECK_CONTAINS(error.what(), "read lock file " + setting.file.string());
-    CHECK_CONTAINS(error.what(), "Run 'kiln lock NAME@VERSION'");
+    CHECK_CONTAINS(error.what(),
+                   "Run 'kiln lock NAME@VERSION --lock " + setting.file.string() + "'");
   }
   {
     write_file(setting.file, "{}");
@@ -293,7 +295,7 @@ TEST_CASE("lock: an index that the registry does not have names both, and a wron
     const Error error = setting.refused(request);
     CHECK(error.code() == ErrorCode::kLock);
     CHECK_CONTAINS(error.what(), "names index " + Digest::of("never").str());
-    CHECK_CONTAINS(error.what(), "Run 'kiln lock'");
+    CHECK_CONTAINS(error.what(), "Run 'kiln lock --lock " + setting.file.string() + "'");
   }
   // The registry answers with other bytes than the digest that was asked for.
   setting.write();
@@ -310,7 +312,7 @@ TEST_CASE("lock: nothing fits, and the lock is named as the reason that nothing 
   const std::size_t asked = setting.server.asked().size();
   const Error error = setting.refused(setting.locked());
   CHECK(error.code() == ErrorCode::kNoVariant);
-  CHECK_CONTAINS(error.what(), setting.file.string() + " pins this index");
+  CHECK_CONTAINS(error.what(), setting.file.string() + " pins this index; 'kiln lock --lock ");
   CHECK(setting.server.asked().size() == asked + 1);  // the index
 }
 

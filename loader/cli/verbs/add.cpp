@@ -8,7 +8,6 @@
 
 #include "base/join.hpp"
 #include "base/quote.hpp"
-#include "base/shell_word.hpp"
 #include "documents/json.hpp"
 #include "documents/names.hpp"
 #include "install/catalog.hpp"
@@ -66,9 +65,8 @@ int run_add(const Project& project, const Options& options) {
     print("  C++      kiln::Kernel kernel = %s;\n", cpp_line(name, version, project.lock).c_str());
     print("  CMake    kiln_require(%s VERSION %d)\n", name.c_str(), version);
   }
-  const std::string lock =
-      project.lock == Project().lock ? "--locked" : "--lock " + shell_word(project.lock);
-  print("  install  kiln install %s\n", lock.c_str());
+  const std::string lock = lock_option(project.lock);
+  print("  install  kiln install%s\n", lock.empty() ? " --locked" : lock.c_str());
   return 0;
 }
 
@@ -126,7 +124,7 @@ int run_update(const Project& project, bool same_version, const Options& options
     for (const Spec& spec : options.specs) check_is_locked(project, before, spec);
     if (before.empty()) {
       throw Error(ErrorCode::kLock,
-                  "update: " + project.lock + " has no kernel. Add one: kiln add NAME");
+                  "update: " + project.lock + " has no kernel. Add one: 'kiln add NAME'");
     }
     Lockfile after = before;
     std::map<std::string, int> moved;

@@ -173,8 +173,9 @@ int run_outdated(const std::string& lock, const Options& options) {
   if (kernels.empty()) {
     tell("%s has no kernel\n", where.c_str());
   } else if (any) {
-    tell("kiln: %s\n", file.empty() ? "'kiln install NAME@VERSION' fetches a newer version"
-                                    : "'kiln update' moves the lock file");
+    tell("kiln: %s\n",
+         file.empty() ? "'kiln install NAME@VERSION' fetches a newer version"
+                      : ("'kiln update" + lock_option(file) + "' moves the lock file").c_str());
   } else if (code == 0) {
     tell("%s has the newest of all %zu\n", where.c_str(), kernels.size());
   }

@@ -13,6 +13,7 @@
 #include "documents/host.hpp"
 #include "documents/names.hpp"
 #include "install/install.hpp"
+#include "install/lock.hpp"
 #include "install/tested_here.hpp"
 #include "kiln/error.hpp"
 #include "probe/probe.hpp"
@@ -170,7 +171,8 @@ Choice Install::choose(VersionIndex version, const Selection& selection) {
 std::optional<VersionIndex> Install::newer_index(const VersionIndex& known,
                                                  std::string& not_asked) {
   if (lock_) {
-    not_asked = lock_file_.string() + " pins this index; 'kiln lock' takes newer ones";
+    not_asked = lock_file_.string() + " pins this index; 'kiln lock" + lock_option(lock_file_) +
+                "' takes newer ones";
     return std::nullopt;
   }
   if (!known.fetched.empty()) return std::nullopt;

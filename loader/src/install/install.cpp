@@ -227,8 +227,8 @@ VersionIndex Install::locked_index() {
     throw Error(ErrorCode::kLock, "lock " + package + ": " + lock_file_.string() + " names index " +
                                       lock_->index.digest.str() + ", which " +
                                       (source_.from.empty() ? source_.registry : source_.from) +
-                                      " does not have (" + error.what() +
-                                      "). Run 'kiln lock' to take the one that it has");
+                                      " does not have (" + error.what() + "). Run 'kiln lock" +
+                                      lock_option(lock_file_) + "' to take the one that it has");
   }
 }
 

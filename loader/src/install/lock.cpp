@@ -8,6 +8,7 @@
 #include "base/file_lock.hpp"
 #include "base/join.hpp"
 #include "base/posix.hpp"
+#include "base/shell_word.hpp"
 #include "documents/names.hpp"
 #include "documents/variant.hpp"
 #include "install/install.hpp"
@@ -30,32 +31,47 @@ std::string names_in(const Lockfile& lock) {
   return join(lock, ", ", [](const auto& each) { return label(each.first, each.second.version); });
 }
 
+/// The next step of who has a lock file that does not hold.
+std::string replacement_of(const fs::path& file) {
+  return ". Restore it from version control, or replace it: 'kiln lock --force NAME@VERSION" +
+         lock_option(file) + "'";
+}
+
 /// Nothing if there is no such file.
 std::optional<Lockfile> try_read_lockfile(const fs::path& file) {
   const NamedFile read = read_named_file(file, kMaxDocumentBytes);
   if (read.absent) return std::nullopt;
   if (!read.problem.empty()) {
     throw Error(ErrorCode::kLock, "read lock file " + file.string() + ": " + read.problem +
-                                      ". Remove it or make it readable; 'kiln lock NAME@VERSION' "
-                                      "writes a new one");
+                                      ". Remove it or make it readable; " +
+                                      "'kiln lock NAME@VERSION" + lock_option(file) +
+                                      "' writes a new one");
   }
   if (const std::optional<Doubt> doubt = doubt_about_project_file(file)) {
     throw Error(ErrorCode::kLock,
                 "read lock file " + file.string() + ": " + doubt->why + ". " + doubt->next_step);
   }
-  return parse_lockfile(read.text, "lock file " + file.string());
+  try {
+    return parse_lockfile(read.text, "lock file " + file.string());
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kLock) throw;
+    throw Error(ErrorCode::kLock, error.what() + replacement_of(file));
+  }
 }
 
 }  // namespace
+
+std::string lock_option(const fs::path& file) {
+  return file == "kiln.lock" ? "" : " --lock " + shell_word(file.string());
+}
 
 Lockfile read_lockfile(const fs::path& file) {
   std::optional<Lockfile> lock = try_read_lockfile(file);
   if (!lock) {
     absolute_path(file);  // throws where it is the current folder that is not there
-    throw Error(ErrorCode::kLock,
-                "read lock file " + file.string() +
-                    ": there is no such file. Run 'kiln lock NAME@VERSION' to write it, and "
-                    "commit it");
+    throw Error(ErrorCode::kLock, "read lock file " + file.string() +
+                                      ": there is no such file. Run 'kiln lock NAME@VERSION" +
+                                      lock_option(file) + "' to write it, and commit it");
   }
   return *std::move(lock);
 }
@@ -96,7 +112,7 @@ fs::path lockfile_of(const Request& request, const Settings& settings) {
 void fail_other_version(const fs::path& file, std::string_view name, int version, int locked) {
   fail_lock(name, "version " + std::to_string(version) + " is asked for, " + file.string() +
                       " has version " + std::to_string(locked) + ". Run 'kiln lock " +
-                      label(name, version) + "', or ask for the locked one");
+                      label(name, version) + lock_option(file) + "', or ask for the locked one");
 }
 
 LockedKernel locked_kernel(const fs::path& file, std::string_view name, const Request& request,
@@ -105,7 +121,8 @@ LockedKernel locked_kernel(const fs::path& file, std::string_view name, const Re
   const auto found = lock.find(std::string(name));
   if (found == lock.end()) {
     fail_lock(name, file.string() + " does not have it, it has " + names_in(lock) +
-                        ". Run 'kiln lock " + std::string(name) + "@VERSION'");
+                        ". Run 'kiln lock " + std::string(name) + "@VERSION" + lock_option(file) +
+                        "'");
   }
   LockedKernel& kernel = found->second;
   if (request.version != 0 && request.version != kernel.version) {
@@ -134,16 +151,16 @@ LockedVariant locked_variant(const Package& package) {
 void check_locked(const fs::path& file, const LockedKernel& kernel, const Package& package) {
   const auto locked = kernel.variants.find(package.variant.id);
   if (locked == kernel.variants.end()) {
-    fail_lock(package.subject, file.string() +
-                                   " does not have this variant, though it has its index. Run "
-                                   "'kiln lock' with this version of kiln");
+    fail_lock(package.subject,
+              file.string() +
+                  " does not have this variant, though it has its index. Run 'kiln lock" +
+                  lock_option(file) + "' with this version of kiln");
   }
   const auto agree = [&](std::string_view what, const std::string& is, const std::string& said) {
     if (is == said) return;
     fail_lock(package.subject, std::string(what) + " is " + is + ", " + file.string() + " says " +
-                                   said +
-                                   ". The lock file was changed by hand: take it from your " +
-                                   "version control, or run 'kiln lock'");
+                                   said + ". The lock file was changed by hand" +
+                                   replacement_of(file));
   };
   const auto text = [](const Descriptor& descriptor) {
     return descriptor.digest.str() + " (" + std::to_string(descriptor.size) + " bytes)";

@@ -21,6 +21,10 @@ namespace kiln {
 struct Package;   // install/install.hpp
 struct Settings;  // settings/settings.hpp
 
+/// " --lock FILE" for a command that a text names: what it needs to speak of this file. Empty for
+/// kiln.lock, which it takes by itself.
+std::string lock_option(const std::filesystem::path& file);
+
 /// Throws kLock if there is no such file, or what parse_lockfile throws.
 Lockfile read_lockfile(const std::filesystem::path& file);
 

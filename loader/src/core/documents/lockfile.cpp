@@ -13,8 +13,6 @@ constexpr std::uint64_t kLockfileVersion = 1;
 constexpr std::uint64_t kMaxLayerBytes = std::uint64_t{1} << 40;
 constexpr std::size_t kMaxRegistry = 4096;
 constexpr std::size_t kMaxLibrary = 1024;
-constexpr std::string_view kNextStep =
-    ". Restore it from version control, or replace it: kiln lock --force NAME@VERSION";
 
 Descriptor parse_locked(const JsonView& view, std::string_view media_type, std::uint64_t most) {
   const JsonView size = view.at("size");
@@ -119,7 +117,7 @@ Lockfile parse_lockfile(std::string_view text, std::string_view subject) {
   } catch (const Error& error) {
     // The file is the user's own, so it is not the registry's integrity that is in question.
     if (error.code() != ErrorCode::kIntegrity) throw;
-    throw Error(ErrorCode::kLock, error.what() + std::string(kNextStep));
+    throw Error(ErrorCode::kLock, error.what());
   }
 }
 

@@ -37,7 +37,8 @@ struct LockedKernel {
 using Lockfile = std::map<std::string, LockedKernel>;
 
 /// `subject` names the file in errors. Throws kUpgrade for a lock file of a newer Kiln, else
-/// kLock for another document. Members that this Kiln does not know are passed over.
+/// kLock for another document, without a next step: the file's reader knows its name. Members that
+/// this Kiln does not know are passed over.
 Lockfile parse_lockfile(std::string_view text, std::string_view subject);
 
 /// Indented and sorted, with a newline at its end. The same state gives the same bytes, and

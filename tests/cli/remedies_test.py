@@ -336,16 +336,20 @@ class Remedies(World):
         self.shell(f"kiln bundle create tiny-op@1 -o {self.work}/b.tar")
         self.shell(f"kiln bundle install {self.work}/b.tar")
 
-    @cures("loader/cli/verbs/bundle.cpp: kiln bundle install --locked")
+    @cures("loader/cli/verbs/bundle.cpp: kiln bundle install %s%s")
     def test_a_bundle_that_a_lock_file_alone_vouches_for(self):
         self.sign()
         self.kiln("add", "tiny-op")
         self.kiln("install", "--locked", "--device", "cpu")
-        said = self.shell(f"kiln bundle create --frozen --device cpu -o {self.work}/b.tar").stderr
-        self.assertIn("note: tiny-op@1 has no signed metadata in the bundle: offline nobody is asked", said)
-        shutil.rmtree(self.cache)
-        self.shell(f"kiln bundle install {self.work}/b.tar --device cpu", NOT_FOUND)
-        self.shell(f"kiln bundle install {self.work}/b.tar --device cpu --locked")
+        shutil.copy(self.project / "kiln.lock", self.project / "held.lock")
+        for held in ("--locked", "--lock held.lock"):
+            said = self.shell(f"kiln bundle create {held} --offline --device cpu -o '{self.work}/b of mine.tar'").stderr
+            self.assertIn("note: tiny-op@1 has no signed metadata in the bundle: offline nobody is asked", said)
+            shutil.rmtree(self.cache)
+            self.shell(f"kiln bundle install '{self.work}/b of mine.tar' --device cpu", NOT_FOUND)
+            command = re.search("'(kiln bundle install [^']*)'", said).group(1)
+            self.assertTrue(command.endswith(held))
+            self.shell(command + " --device cpu")
 
     @cures("loader/cli/verbs/bundle.cpp: kiln trust add … --root root.json", "loader/cli/verbs/bundle.cpp: kiln trust add … --unsigned",
            "loader/cli/verbs/bundle.cpp: KILN_REGISTRY")

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ctime>
 #include <optional>
+#include <set>
 
 #include "base/quote.hpp"
 #include "documents/json.hpp"
@@ -27,11 +28,17 @@ Json json_of(const std::vector<RoleState>& roles) {
   return list;
 }
 
-void print_expiry(const std::vector<RoleState>& roles, const std::string& folder) {
-  if (roles.empty()) return;
-  const RoleState& first = *std::ranges::min_element(roles, {}, &RoleState::expires);
-  cli::print("signed: %s\n  renew it: %s\n", describe(first, std::time(nullptr)).c_str(),
-             how_to_renew(first, folder).c_str());
+/// What expires first, and each that has expired.
+void print_expiry(std::vector<RoleState> roles, const std::string& folder) {
+  const std::int64_t now = std::time(nullptr);
+  std::ranges::stable_sort(roles, {}, &RoleState::expires);
+  std::set<std::string> said;
+  for (const RoleState& each : roles) {
+    if (&each != &roles.front() && each.expires > now) break;
+    cli::print("signed: %s\n", describe(each, now).c_str());
+    const std::string command = how_to_renew(each, folder);
+    if (said.insert(command).second) cli::print("  renew it: %s\n", command.c_str());
+  }
 }
 
 /// What clients see of a signed folder; nothing of another one, or where that cannot be told.

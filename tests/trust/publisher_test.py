@@ -14,6 +14,7 @@ import http.server
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -533,8 +534,17 @@ class Signing(PublisherTest):
         self.assertEqual(later.returncode, TRUST, later.stderr)
         self.assertIn("timestamp", later.stderr)
 
-    def run_later(self, days, *words):
-        return subprocess.run([*later(days * 86400, pathlib.Path(KILN).parent), KILN, *words],
+    def test_each_role_that_has_expired_is_named_with_what_renews_it(self):
+        self.sign("--root", self.root)
+        for days, roles, ends in ((1, ["timestamp"], ["--key ONLINE"]), (20, ["timestamp", "snapshot"], ["--key ONLINE"]),
+                                  (370, ["timestamp", "snapshot", "root", "targets"],
+                                   ["--key ONLINE", "--root NEXT.json --key TARGETS --key ONLINE", "--key TARGETS --key ONLINE"])):
+            said = self.run_later(days, "list", "--registry", self.registry, program=KILN_REGISTRY).stdout
+            self.assertEqual(re.findall(r"^signed: (\w+) 1 ", said, re.M), roles, said)
+            self.assertEqual(re.findall(rf"renew it: kiln registry .*--registry {self.registry} (.*)", said), ends, said)
+
+    def run_later(self, days, *words, program=None):
+        return subprocess.run([*later(days * 86400, pathlib.Path(KILN).parent), program or KILN, *words],
                               env=self.environment, capture_output=True, text=True, timeout=60)
 
     def test_a_yanked_version_is_refused_with_its_reason_offline_too(self):

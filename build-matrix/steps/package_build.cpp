@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/posix.hpp"
+#include "base/quote.hpp"
 #include "build-matrix/base/files.hpp"
 #include "build-matrix/codegen/codegen.hpp"
 #include "build-matrix/codegen/ops_header.hpp"
 #include "build-matrix/codegen/ops_stub.hpp"
 #include "documents/choices.hpp"
+#include "documents/descriptor.hpp"
 #include "kiln/error.hpp"
 
 namespace kiln::build {
@@ -20,6 +23,19 @@ namespace {
 // Where the headers of a package, or of a folder beside it, are looked for.
 std::vector<fs::path> headers_of(const fs::path& folder) {
   return {folder / "csrc", folder};
+}
+
+/// Whether there is such a file, which a package may leave out. Who reads a version takes it for
+/// text, and no compiler reads it before.
+bool has_text(const fs::path& file, const std::string& package) {
+  if (!stands(file, &fail_file)) return false;
+  NamedFile read = read_named_file(file, kMaxDocumentBytes);
+  if (read.problem.empty() && !is_utf8(read.text)) read.problem = "it is not UTF-8";
+  if (read.problem.empty()) return true;
+  throw Error(ErrorCode::kBuild, "build " + package + ": read " + file.string() + ": " +
+                                     read.problem + "; expected a file of text in UTF-8, at most " +
+                                     std::to_string(kMaxDocumentBytes) +
+                                     " bytes. Correct it, or take it away");
 }
 
 }  // namespace
@@ -162,7 +178,7 @@ void PackageFiles::collect_dev() {
     dev_.emplace("python/" + fs::path(module).filename().string(), path_of(module));
   }
   for (const char* name : {"CARD.md", kChoicesFile}) {
-    if (fs::is_regular_file(job_.folder / name)) dev_.emplace(name, job_.folder / name);
+    if (has_text(job_.folder / name, job_.package.name)) dev_.emplace(name, job_.folder / name);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 #include <kiln/abi.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -470,6 +471,36 @@ TEST_CASE("build: a module for Python that Python cannot compile is refused") {
   fs::remove_all(prefix);
   fs::remove_all(module.parent_path());
   workshop().replace("package.json", "\"python\": [\"python/scale.py\"], \"ops\": [", "\"ops\": [");
+}
+
+TEST_CASE("build: a card that no reader could show is refused, and one behind a link is taken") {
+  const std::vector<std::string> words = {"scale", "--only", "cpu-x86-64-v3"};
+  const fs::path card = workshop().package() / "CARD.md";
+  const auto refused = [&](const std::string& says) {
+    const Finished finished = workshop().run(words);
+    CHECK(finished.status == 15);
+    CHECK_MESSAGE(finished.output.find("read " + card.string() + ": " + says) != std::string::npos,
+                  finished.output);
+    fs::remove_all(card);
+  };
+  REQUIRE(mkfifo(card.c_str(), 0644) == 0);
+  refused("it is a pipe or a device, expected a file; expected a file of text in UTF-8");
+  fs::create_directory(card);
+  refused("");
+  fs::create_symlink("none.md", card);
+  refused("No such file or directory");
+  write_file(card, "caf\xe9\n");
+  refused("it is not UTF-8");
+  write_file(card, std::string(kMaxDocumentBytes + 1, 'x'));
+  refused("it has more than");
+  write_file(workshop().package() / "README.md", "# scale\n");
+  fs::create_symlink("README.md", card);
+  workshop().must(words);
+  const std::vector<ArchiveFile> files = workshop().config("cpu-x86-64-v3").dev_files;
+  const auto packed = std::ranges::find(files, "CARD.md", &ArchiveFile::path);
+  REQUIRE(packed != files.end());
+  CHECK(packed->digest == Digest::of("# scale\n"));
+  fs::remove(card);
 }
 
 TEST_CASE("build: a folder may have any name") {

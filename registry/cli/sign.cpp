@@ -8,7 +8,9 @@
 
 #include "base/draft.hpp"
 #include "base/join.hpp"
+#include "base/quote.hpp"
 #include "base/shell_word.hpp"
+#include "documents/facts.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
 #include "loader/cli/frame/cancel.hpp"
@@ -185,6 +187,12 @@ int run_yank(SignWords& words, const Yanked& yanked, const RegistryCall& call) {
     throw Error(ErrorCode::kUsage, "yank " + yanked.package +
                                        ": expected one version, like geglu-mlp@1, and a --reason "
                                        "that its users will read. Give both");
+  }
+  if (!is_text(yanked.reason)) {
+    throw Error(ErrorCode::kUsage, "yank " + yanked.package + ": --reason is " +
+                                       quote(yanked.reason) + ", expected one line of at most " +
+                                       std::to_string(kMaxText) +
+                                       " bytes; nothing was signed. Shorten it");
   }
   words.request.yanked[trust::target_name(one.name, one.version)] = yanked.reason;
   return sign(words, call);

@@ -392,6 +392,18 @@ TEST_CASE("vouch: a publisher who has signed nothing hides no other's packages")
   CHECK_CONTAINS(error.what(), "acme.json");
 }
 
+TEST_CASE("vouch: of a reason of any length the beginning is kept, and the yank counts") {
+  World world;
+  std::string reason = "xx";  // so that the bound is within a character
+  for (int i = 0; i < 1000; ++i) reason += "\u20ac";
+  world.metadata.yank("sample", 1, reason);
+  world.metadata.publish();
+  CHECK(world.refused(world.request()).code() == ErrorCode::kTrust);
+  const std::vector<PublishedVersion> versions = Catalog("sample", world.request()).published();
+  REQUIRE(versions.size() == 1);
+  CHECK(versions.front().yanked == reason.substr(0, 299) + "...");
+}
+
 TEST_CASE("vouch: offline, what is listed is what the cached metadata speaks of") {
   World world;
   world.install_sample();

@@ -556,6 +556,9 @@ class Signing(PublisherTest):
                   self.private("targets"), "--key", self.private("online"), code=NOT_FOUND)
         self.kiln("registry", "yank", NAME, "--reason", "no version", "--registry", self.registry, "--key",
                   self.private("targets"), code=USAGE)
+        for reason in ("x" * 301, "two\nlines"):
+            self.kiln("registry", "yank", f"{NAME}@1", "--reason", reason, "--registry", self.registry, "--key",
+                      self.private("targets"), code=USAGE, says="expected one line of at most 300 bytes; nothing was signed")
         self.assertEqual(self.yank("adds wrong numbers")["changed"], [f"{NAME}/1"])
         self.refresh_of(self.registry, code=TRUST, says="adds wrong numbers")
         self.refresh_of(self.registry, code=TRUST, says="adds wrong numbers", KILN_OFFLINE="1")

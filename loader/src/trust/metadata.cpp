@@ -9,6 +9,7 @@
 
 #include "base/digest.hpp"
 #include "base/quote.hpp"
+#include "documents/facts.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
 #include "trust/canonical.hpp"
@@ -94,12 +95,21 @@ void read(const JsonView& view, Snapshot& snapshot) {
   if (!snapshot.files.contains("targets")) view.at("meta").fail("has no \"targets.json\"");
 }
 
+/// A yank counts, whatever its signers wrote: of a longer text its beginning is kept.
+std::string reason_of(const JsonView& view) {
+  std::string text = view.string();
+  if (text.size() <= kMaxText) return text;
+  std::size_t end = kMaxText;
+  while ((static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;  // in a character of UTF-8
+  return text.substr(0, end) + "...";
+}
+
 Target target(const JsonView& view) {
   Target found{view.at("length").unsigned_integer(), promise(view), std::nullopt};
   if (found.promise.hashes.empty()) view.fail("has no \"hashes\"");
   if (!view.has("custom")) return found;
   const JsonView custom = view.at("custom");
-  if (custom.has("yanked")) found.yanked = custom.at("yanked").string();
+  if (custom.has("yanked")) found.yanked = reason_of(custom.at("yanked"));
   if (custom.has("published")) found.published = time_of(custom.at("published"));
   return found;
 }

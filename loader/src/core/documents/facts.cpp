@@ -9,11 +9,7 @@
 
 namespace kiln {
 
-namespace {
-
-constexpr std::size_t kMaxText = 300;
-
-}  // namespace
+namespace {}  // namespace
 
 void check_schema(const JsonView& document, std::string_view expected, std::string_view hint) {
   const JsonView schema = document.at("schema");

@@ -41,7 +41,8 @@ std::string parse_package_name(const JsonView& view);
 
 std::string parse_variant_id(const JsonView& view);
 
-/// Text for people: at most 300 bytes, all of them printable (quote.hpp).
+/// Text for people: at most so many bytes, all of them printable (quote.hpp).
+inline constexpr std::size_t kMaxText = 300;
 bool is_text(std::string_view text);
 std::string parse_text(const JsonView& view);
 

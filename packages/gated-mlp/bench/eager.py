@@ -46,13 +46,29 @@ if "--tune" in sys.argv:  # which of a package's own kernels is the fastest is t
     kiln = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), "kiln")
     os.execv(kiln, ["kiln", "tune", *words])
 
+# Options of an earlier `kiln bench`, and what does it instead.
+MOVED = {"--trace": "run it under 'nsys profile'", "--plot": "--out has the figures", "--json": "say --out FILE",
+         "--dtype": "bfloat16 is timed", "--version-number": "say --package NAME@VERSION"}
+
+
+def refuse(why):
+    print(f"kiln bench: {why}", file=sys.stderr)
+    sys.exit(2)  # 1 would be no code of kiln's
+
+
+def check_has_options(words):
+    for word in words:
+        if (name := word.partition("=")[0]) in MOVED:
+            refuse(f"there is no {name}: {MOVED[name]}")
+
+
 try:
     import torch
     import torch.nn.functional as F
 except ImportError as error:
-    print(f"kiln bench: {error}; it compares with PyTorch. Install one for CUDA where this python3 finds it",
-          file=sys.stderr)
-    sys.exit(2)  # 1 would be no code of kiln's
+    check_has_options(sys.argv[1:])  # which no PyTorch brings
+    refuse(f"import PyTorch in {sys.executable}: {error}, and the times are compared with its own. Install one for CUDA where "
+           "this Python finds it")
 
 import gates
 from library import Library
@@ -71,9 +87,6 @@ SWEEP = [(m, d, h) for d, h in [(768, 3072), (1024, 4096), (2048, 8192), (2304, 
 # A token, a few, a small batch and prefill, of a small model and of a large one.
 SHARED = [(1, 768, 3072), (512, 768, 3072), (8192, 768, 3072), (1, 4096, 14336), (16, 4096, 14336),
           (128, 4096, 14336), (512, 4096, 14336), (4096, 4096, 14336)]
-# Options of an earlier `kiln bench`, and what does it instead.
-MOVED = {"--trace": "run it under 'nsys profile'", "--plot": "--out has the figures", "--json": "say --out FILE",
-         "--dtype": "bfloat16 is timed", "--version-number": "say --package NAME@VERSION"}
 
 
 class Regime(typing.NamedTuple):
@@ -497,9 +510,7 @@ def read_options(words):
                         help="burst rests before each turn, so that the power limit does not lower the clock")
     parser.add_argument("--close", type=int, default=0, metavar="ROUNDS",
                         help=f"rounds more for ours and whoever takes at most {CLOSE} times our time")
-    for word in words:
-        if (name := word.partition("=")[0]) in MOVED:
-            parser.error(f"there is no {name}: {MOVED[name]}")
+    check_has_options(words)
     return parser.parse_args(words)
 
 
@@ -510,8 +521,7 @@ def main():
     gate = gates.gate_of(arguments.package)
     find_library(arguments)
     if not torch.cuda.is_available():
-        print(f"kiln bench: PyTorch {torch.__version__} sees no GPU of CUDA; run it where there is one", file=sys.stderr)
-        sys.exit(2)
+        refuse(f"PyTorch {torch.__version__} sees no GPU of CUDA; run it where there is one")
     regime = REGIMES[arguments.regime]
     clocked = arguments.regime == "sustained" and not arguments.sweep
     torch.set_grad_enabled(False)

@@ -8,7 +8,9 @@ import importlib.util
 import io
 import itertools
 import pathlib
+import subprocess
 import sys
+import tempfile
 import types
 import weakref
 
@@ -190,6 +192,17 @@ def the_library_is_the_installed_one(bench):
     bench.subprocess = before
 
 
+def without_pytorch_it_says_so():
+    """Of an option that no PyTorch brings, that comes first."""
+    with tempfile.TemporaryDirectory() as folder:
+        (pathlib.Path(folder) / "torch.py").write_text("raise ImportError(\"No module named 'torch'\")\n")
+        for words, said in (([], f"kiln bench: import PyTorch in {sys.executable}: No module named 'torch', and the times are "
+                                 "compared with its own. Install one for CUDA where this Python finds it\n"),
+                            (["--json"], "kiln bench: there is no --json: say --out FILE\n")):
+            done = subprocess.run([sys.executable, "-B", FILE, *words], env={"PYTHONPATH": folder}, capture_output=True, text=True)
+            assert (done.returncode, done.stdout, done.stderr) == (2, "", said), done
+
+
 def main():
     sys.dont_write_bytecode = True
     bench = load_bench()
@@ -200,6 +213,7 @@ def main():
     only_close_contenders_run_on(bench)
     a_command_line_is_read(bench)
     the_library_is_the_installed_one(bench)
+    without_pytorch_it_says_so()
 
 
 if __name__ == "__main__":

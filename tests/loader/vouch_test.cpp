@@ -428,6 +428,28 @@ TEST_CASE("vouch: offline, what is listed is what the cached metadata speaks of"
   CHECK(world.server.asked().size() == asked);
 }
 
+TEST_CASE("vouch: of more roles than are asked it is said that the rest is not known") {
+  World world;
+  world.metadata.publish([](const std::string& role, Json& body) {
+    if (role != "targets") return;
+    Json roles = Json::array();
+    for (int i = 0; i < 4097; ++i) {
+      roles.push_back({{"name", "role-" + std::to_string(i)},
+                       {"keyids", Json::array()},
+                       {"threshold", 1},
+                       {"terminating", true},
+                       {"paths", Json::array({"acme-*/*"})}});
+    }
+    body["delegations"] = {{"keys", Json::object()}, {"roles", std::move(roles)}};
+  });
+  const SearchResult found = search(world.request(), {});
+  CHECK(found.packages.size() == 1);
+  REQUIRE(found.unread.size() == 4097);
+  CHECK(found.unread.back().problem.code() == ErrorCode::kTrust);
+  CHECK_CONTAINS(found.unread.back().problem.what(),
+                 "more than 4096 roles speak of its versions. Tell the registry's publisher");
+}
+
 TEST_CASE("vouch: where the registry does not answer, the newest of its mirrors decides") {
   World world;
   const std::string gone = "http://127.0.0.1:9";

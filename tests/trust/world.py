@@ -3,13 +3,15 @@
 tests/hostile around both."""
 
 import json
+import re
 import shutil
 import time
 
-from sandbox import LIBRARY, OK, forge, require  # first: it says where forge is
+from sandbox import INTEGRITY, LIBRARY, OK, forge, require  # first: it says where forge is
 from signed_registry import TRUST, SignedRegistry
 
 NETWORK, TRUST_CODE = 5, 7
+NEXT_STEP = re.compile(r"[.;] (?:[A-Z][a-z]+ [^.;]*; )?(?:Tell|Ask|Check|Get|Run|Correct|Restore|Upgrade) ")
 QUICK = {"tries": 2, "backoff_ms": 20, "connect_seconds": 2, "stall_seconds": 1, "deadline_seconds": 4}
 
 
@@ -60,6 +62,8 @@ class World:
                                self.box.registry, *more,
                                run=lambda *words, **options: self.box.kiln("install", *words, **options), **how)
         self.seen.append((done.code, done.output))
+        if code in (TRUST_CODE, INTEGRITY):
+            require(NEXT_STEP.search(done.output), f"no next step: {done.output}")
         return done
 
     def loads_good(self, *more):

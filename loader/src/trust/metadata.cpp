@@ -211,7 +211,7 @@ void Promise::check(std::string_view bytes, const std::string& what) const {
   const auto fail = [&](const std::string& found, const std::string& expected) {
     throw Error(ErrorCode::kTrust, "verify " + what + ": found " + found +
                                        ", its signer promises " + expected +
-                                       "; nothing of it is used");
+                                       "; nothing of it is used. Tell the registry's publisher");
   };
   if (length && *length != bytes.size()) {
     fail(std::to_string(bytes.size()) + " bytes", std::to_string(*length));

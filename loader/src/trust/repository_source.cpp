@@ -27,10 +27,8 @@ MetadataLayer parse_layer(const JsonView& view) {
   return layer;
 }
 
-}  // namespace
-
-std::map<std::string, MetadataLayer> parse_trust_manifest(std::string_view bytes,
-                                                          const std::string& subject) {
+std::map<std::string, MetadataLayer> parse_layers(std::string_view bytes,
+                                                  const std::string& subject) {
   const Json json = parse_others_json(bytes, subject);
   const JsonView root(json, subject);
   std::map<std::string, MetadataLayer> layers;
@@ -56,6 +54,16 @@ std::map<std::string, MetadataLayer> parse_trust_manifest(std::string_view bytes
     count(item, layer->second);
   }
   return layers;
+}
+
+}  // namespace
+
+std::map<std::string, MetadataLayer> parse_trust_manifest(std::string_view bytes,
+                                                          const std::string& subject) try {
+  return parse_layers(bytes, subject);
+} catch (const Error& error) {
+  throw Error(error.code(), "read trust metadata: " + std::string(error.what()) +
+                                "; nothing of it is used. Tell the registry's publisher");
 }
 
 std::optional<std::string> RepositorySource::fetch(const std::string& file,

@@ -94,8 +94,8 @@ std::string TrustedSet::name_of(std::string_view role) const {
 }
 
 void TrustedSet::fail(std::string_view role, const std::string& found) const {
-  throw Error(ErrorCode::kTrust,
-              "verify " + name_of(role) + ": " + found + "; nothing of it is used");
+  throw Error(ErrorCode::kTrust, "verify " + name_of(role) + ": " + found +
+                                     "; nothing of it is used. Tell the registry's publisher");
 }
 
 bool TrustedSet::is_known(const Digest& fact) const {
@@ -129,8 +129,8 @@ void TrustedSet::check_is_fresh(std::int64_t expires, std::string_view role,
     return;
   }
   fail(role, found + ", it is " + to_text(clock_.now) +
-                 ". Its publisher must sign a newer one, or someone holds it back; check this "
-                 "machine's clock");
+                 ": its publisher must sign a newer one, or someone holds it back, or this "
+                 "machine's clock is wrong");
 }
 
 // ---- root ----

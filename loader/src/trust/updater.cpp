@@ -265,9 +265,11 @@ Listed Updater::list_by(const Take& take) {
     next.pop_back();
     if (!asked.emplace(by.role, parent).second) continue;
     if (asked.size() > kMaxListedRoles) {
-      listed.passed.push_back({by, Error(ErrorCode::kTrust, "list " + origin_ + ": more than " +
-                                                                std::to_string(kMaxListedRoles) +
-                                                                " roles speak of its versions")});
+      listed.passed.push_back(
+          {by, Error(ErrorCode::kTrust, "list " + origin_ + ": more than " +
+                                            std::to_string(kMaxListedRoles) +
+                                            " roles speak of its versions. Tell the "
+                                            "registry's publisher")});
       break;
     }
     try {

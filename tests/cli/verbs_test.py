@@ -370,6 +370,24 @@ class Verbs(World):
             done = self.run_command(*nobody, "search", *words, code=NETWORK)
             self.assertIn("tiny-op  not readable: read", done.stdout)
 
+    def test_an_index_that_may_not_be_read_is_not_absent(self):
+        """Which signed metadata names by its digest. Root may read all: as nobody then."""
+        self.sign()
+        blobs = self.registry / "tiny-op/blobs/sha256"
+        cache = self.work / "cache"
+        cache.mkdir()
+        os.chmod(self.work, 0o755)
+        nobody = []
+        if os.geteuid() == 0:
+            os.chown(cache, 65534, 65534)
+            nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+        os.chmod(blobs, 0o600)  # its names may be listed, and nothing opened
+        self.addCleanup(os.chmod, blobs, 0o755)
+        self.run_command(*nobody, KILN, "install", "tiny-op@1", "--device", "cpu", code=NETWORK,
+                         says=[f"read {blobs}/", ": Permission denied. Give this user the right"])
+        os.chmod(blobs, 0o755)
+        self.run_command(*nobody, KILN, "install", "tiny-op@1", "--device", "cpu")
+
     def test_search_a_server_page_by_page_below_its_path(self):
         self.publish("four/alpha", "four/beta", "four/gamma")
         server = OciServer(self)

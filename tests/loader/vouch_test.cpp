@@ -392,6 +392,30 @@ TEST_CASE("vouch: a publisher who has signed nothing hides no other's packages")
   CHECK_CONTAINS(error.what(), "acme.json");
 }
 
+TEST_CASE("vouch: a version that was taken back is not recommended") {
+  World world;
+  const Environment sm("KILN_OVERRIDE_SM", "8.0");
+  const Environment cuda("KILN_OVERRIDE_CUDA", "12.4");
+  for (const int version : {2, 3}) {
+    Draft fitting = gpu_draft(sample_library("gpu"), "sample", version);
+    fitting.variant.id = "cu12.4-sm_80";
+    fitting.variant.needs.device_code = {{DeviceCode::Kind::kSass, {8, 0}, 0}};
+    world.metadata.add("sample", version, world.published.publish({fitting}));
+  }
+  world.metadata.publish();
+  Request request = world.fresh();
+  request.device = Device::cuda(0);
+  CHECK_CONTAINS(world.refused(request).what(), "sample@3 has a build for this machine");
+  world.metadata.yank("sample", 3, "wrong sums");
+  world.metadata.publish();
+  CHECK_CONTAINS(world.refused(request).what(), "sample@2 has a build for this machine");
+  world.metadata.yank("sample", 2, "wrong sums");
+  world.metadata.publish();
+  const Error error = world.refused(request);
+  CHECK(error.code() == ErrorCode::kNoVariant);
+  CHECK(std::string(error.what()).find("has a build for this machine") == std::string::npos);
+}
+
 TEST_CASE("vouch: of a reason of any length the beginning is kept, and the yank counts") {
   World world;
   std::string reason = "xx";  // so that the bound is within a character

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/draft.hpp"
 #include "base/posix.hpp"
 #include "base/quote.hpp"
 #include "build-matrix/base/files.hpp"

@@ -160,6 +160,8 @@ def goes_by_operators() -> bool:
 
 def autocast_dtype(device: str) -> Optional[torch.dtype]:
     """What torch.autocast would have nn.Linear compute in, or None."""
+    if device == "meta":  # which PyTorch refuses to be asked of
+        return None
     if _AUTOCAST_OF_DEVICE:
         return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
     if device == "cuda":
@@ -173,6 +175,12 @@ _casts_anywhere = getattr(torch._C, "_is_any_autocast_enabled", None)
 def casts(device: torch.device) -> bool:
     """Whether torch.autocast may cast on the device, by the shortest question."""
     return autocast_dtype(device.type) is not None if _casts_anywhere is None else _casts_anywhere()
+
+
+def cast(*tensors: Optional[Tensor]) -> Tensors:
+    """As torch.autocast would have nn.Linear take them."""
+    dtype = None if tensors[0] is None else autocast_dtype(tensors[0].device.type)
+    return tensors if dtype is None else [None if t is None else t.to(dtype) for t in tensors]
 
 
 def why_pytorch(*tensors: Optional[Tensor]) -> str:

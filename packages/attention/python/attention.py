@@ -7,8 +7,9 @@
     attention.append(k, v, slots, k_pages, v_pages)   # into pages [P, PS, HK, D]
     out = attention.decode(q, k_pages, v_pages, block_table, lengths)     # q [B, HQ, D] or [B, tokens, HQ, D]
 
-bfloat16 and float16, on CPUs float32 too. q, k and v may be views of one projection: heads side by side are read where
-they are, [T, HQ, D] with any distance of the rows. PyTorch's own layout, heads before tokens, is copied.
+bfloat16 and float16, on CPUs float32 too; under torch.autocast in its dtype, as PyTorch's own, and in that of the pages,
+where there are some. q, k and v may be views of one projection: heads side by side are read where they are, [T, HQ, D]
+with any distance of the rows. PyTorch's own layout, heads before tokens, is copied.
 
 Gradients of q, k and v come from the package's own backward; decode has none, and refuses what requires one. For a second
 derivative and where somebody follows PyTorch's operators, PyTorch computes, in float32. Threads: as
@@ -266,6 +267,7 @@ class Attention(layer.Layer):
             batches = f", and the leading extents of q, {list(q.shape[:-3])}" if cu_seqlens_q is None else ""
             raise InvalidCall(f"attention: k is {layer.words_of(k)}, v is {layer.words_of(v)}; expected k and v of one "
                               f"shape, whose heads are of {q.shape[-1]} as those of q{batches}")
+        q, k, v = layer.cast(q, k, v)
         rows = [_tokens(t) for t in (q, k, v)]
         if not self.is_pytorchs(q, k, v):
             call, starts = ((_prefill, (_starts(q), _starts(k))) if cu_seqlens_q is None else
@@ -283,6 +285,7 @@ class Attention(layer.Layer):
         """The last tokens of each sequence, causal: q [B, HQ, D] or [B, tokens, HQ, D] -> out, as q. Key n of sequence
         b is row n % PS of page block_table[b, n // PS], of lengths[b] keys, the new ones among them; both int32. In a
         CUDA graph the values of both may change from one replay to the next."""
+        q, = _like(k_pages, q)
         if self.is_pytorchs(q, k_pages, v_pages):
             out, lse = _pages(q.reshape(block_table.shape[0], -1, *q.shape[-2:]), k_pages, v_pages, block_table, lengths,
                               self.attributes["scale"], self.attributes["window_left"], 0)
@@ -299,6 +302,7 @@ class Attention(layer.Layer):
             if rows.shape[-2:] != pages.shape[-2:]:
                 raise InvalidCall(f"attention: {name} is {layer.words_of(rows)}; expected heads as the pages have them, "
                                   f"[..., {', '.join(map(str, pages.shape[-2:]))}]")
+        k, v = _like(k_pages, k, v)
         if self.is_pytorchs(k, v, k_pages, v_pages):
             put = _put if layer.knows_numbers(k, v, slots, k_pages, v_pages) else _put_recorded
             for rows, pages in ((k, k_pages), (v, v_pages)):
@@ -313,6 +317,11 @@ def _refuse_gradients(op: str, *tensors: Tensor) -> None:
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         raise InvalidCall(f"attention: a tensor of {op} requires a gradient, and {op} has none. Call it under "
                           "torch.no_grad(), or under kiln.torch.disabled(), where PyTorch computes it")
+
+
+def _like(pages: Tensor, *rows: Tensor) -> list[Tensor]:
+    """Under torch.autocast in the dtype of the pages, which stay as they are: a copy of all would be one for each call."""
+    return [t if layer.autocast_dtype(t.device.type) is None else t.to(pages.dtype) for t in rows]
 
 
 def _tokens(tensor: Tensor) -> Tensor:

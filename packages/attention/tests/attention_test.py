@@ -294,6 +294,30 @@ class Attention(TorchCase):
         for one, other in zip(found, expected):
             self.assert_close(one, other)
 
+    def test_autocast_computes_as_pytorch_does(self):
+        attention, (q, k, v) = kiln.torch.Attention(causal=True), heads_of(1, 20, dtype=torch.float32)
+        for others in (torch.float32, torch.bfloat16):
+            given = [q.clone().requires_grad_(), k.to(others), v.to(others)]
+            with torch.autocast(DEVICE, torch.bfloat16), self.computes("prefill"):
+                out = attention(*given)
+            self.assert_close(out, attention(*(t.bfloat16() for t in given)))
+            out.float().sum().backward()
+            self.assertEqual(given[0].grad.dtype, torch.float32)
+        with self.assertRaises(kiln.InvalidCall):
+            attention(*given)
+        (k_pages, v_pages), table, rows = pages_of(attention, [20], dtype=torch.bfloat16)
+        call = (k_pages, v_pages, table, integers(20))
+        expected, pages = attention.decode(q[0, -1:].bfloat16(), *call), [torch.zeros_like(k_pages) for _ in range(2)]
+        slots = integers(*range(20))
+        with torch.autocast(DEVICE, torch.bfloat16), self.computes("decode", "append"):
+            self.assertTrue(torch.equal(attention.decode(q[0, -1:], *call), expected))
+            attention.append(rows[0].float(), rows[1].float(), slots, *pages)
+        self.assertTrue(all(torch.equal(page.flatten(0, 1)[:20], row) for page, row in zip(pages, rows)))
+        for refused in (lambda: attention.decode(q[0, -1:], *call),
+                        lambda: attention.append(rows[0].float(), rows[1].float(), slots, *pages)):
+            with self.assertRaises(kiln.InvalidCall):
+                refused()
+
     def test_a_gradient_of_decode_is_refused(self):
         attention = kiln.torch.Attention(causal=True)
         pages, table, _ = pages_of(attention, [20])

@@ -5,8 +5,9 @@
     mlp.pack("gate", qweight, scales, qzeros, layout="gptq")     # then "up" and "down", as a model's file has them
     y = mlp(x)                                                   # x: [..., 4096]
 
-bfloat16 and float16, on CPU and GPU. The packed weights are buffers, a part of the state dict. x and the residual have
-gradients, which PyTorch computes of the weights that the codes mean; the codes have none. Threads: as nn.Linear.
+bfloat16 and float16, on CPU and GPU; under torch.autocast in its dtype, as nn.Linear. The packed weights are buffers, a
+part of the state dict. x and the residual have gradients, which PyTorch computes of the weights that the codes mean; the
+codes have none. Threads: as nn.Linear.
 """
 
 from __future__ import annotations
@@ -229,8 +230,14 @@ class QuantizedMlp(layer.Layer):
         if x.shape[-1:] != (self.in_features,) or (residual is not None and residual.shape != x.shape):
             raise InvalidCall(f"quantized mlp: x is {layer.words_of(x)}; expected rows of {self.in_features}, and a "
                               "residual like it")
+        dtype = layer.autocast_dtype(x.device.type)
+        if residual is not None and dtype is not None and residual.dtype != dtype:
+            return residual + self.forward(x)  # a stream may be wider than what nn.Linear gives, and stays so
+        # Codes and scales mean the same beside an x of either dtype.
+        codes, others = ([getattr(self, name) for name in names] for names in (_NAMES[1:10], _NAMES[10:-1]))
+        x, residual, *others = layer.cast(x, residual, *others)
         rows = [None if t is None else t.contiguous().reshape(-1, self.in_features) for t in (x, residual)]
-        inputs = (rows[0], *(getattr(self, name) for name in _NAMES[1:-1]), rows[1])
+        inputs = (rows[0], *codes, *others, rows[1])
         if self.is_pytorchs(x, residual):
             kept = quantized_mlp.keep(inputs, ())
             return quantized_mlp.by_pytorch(kept, self.attributes)[0].reshape(x.shape)

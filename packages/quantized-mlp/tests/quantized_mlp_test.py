@@ -192,6 +192,30 @@ class QuantizedMlp(TorchCase):
             with kiln.torch.disabled():
                 self.assert_close([mlp(x, residual)], [found], torch.bfloat16)
 
+    def test_autocast_computes_as_nn_linear_does(self):
+        for name, make in {**KINDS, "norm and bias": functools.partial(layer_of, norm=True, bias=True)}.items():
+            mlp, _ = make()
+            x, stream = normal(5, D, seed=1), normal(5, D, seed=2)
+            with self.subTest(kind=name), torch.no_grad():
+                wanted = mlp(x.bfloat16())
+                for of_dtype in (x, x.bfloat16()):
+                    with torch.autocast(DEVICE, torch.bfloat16), self.computes("forward"):
+                        self.assertTrue(torch.equal(mlp(of_dtype), wanted))
+                        self.assertTrue(torch.equal(mlp(of_dtype, stream), stream + wanted))
+                        self.assertEqual(mlp(of_dtype, stream.bfloat16()).dtype, torch.bfloat16)
+                with torch.autocast(DEVICE, torch.float16), self.computes("forward"):
+                    of_scales = mlp(x)
+                self.assertEqual(of_scales.dtype, torch.float16)
+                if "W8A8" not in name:  # which rounds another x to other codes
+                    self.assert_close([of_scales.bfloat16()], [wanted], torch.bfloat16)
+                for call in ((x,), (x.bfloat16(), stream)):
+                    with self.assertRaises(kiln.InvalidCall):
+                        mlp(*call)
+        if kiln.torch.HAS_OPERATORS:
+            compiled = torch.compile(mlp, fullgraph=True, backend="aot_eager")
+            with torch.no_grad(), torch.autocast(DEVICE, torch.bfloat16):
+                self.assertTrue(torch.equal(compiled(x, stream), stream + wanted))
+
     def test_gates(self):
         for activation in ("silu", "gelu", "gelu_tanh", "relu", "sigmoid", "silu_clamped"):
             mlp, _ = layer_of(activation=activation, limit=0.7)

@@ -8,8 +8,9 @@
     ALL_EXPERTS_FUNCTIONS.register("kiln", kiln.torch.package("swiglu-moe").experts_forward)
     model.set_experts_implementation("kiln")
 
-bfloat16 and float16 on CPU and GPU. PyTorch computes gradients, from the inputs. FP8 is an op of the kernel, without a
-module: kiln.get_kernel("swiglu-moe", 1, device="cuda").forward_float8. Threads: as nn.Linear.
+bfloat16 and float16 on CPU and GPU; under torch.autocast in its dtype, as nn.Linear. PyTorch computes gradients, from
+the inputs. FP8 is an op of the kernel, without a module: kiln.get_kernel("swiglu-moe", 1, device="cuda").forward_float8.
+Threads: as nn.Linear.
 """
 
 from __future__ import annotations
@@ -97,12 +98,14 @@ class SwigluMoe(layer.Layer):
                               f"expected int64 or int32, and a number for each, {list(x.shape[:-1])} and one extent more")
         if self.is_pytorchs(x, experts, weights, self.gate_up, self.down):
             return self.reference(x, experts, weights)
-        return _call(self._key, x, experts, weights, self.gate_up, self.down)
+        x, gate_up, down = layer.cast(x, self.gate_up, self.down)
+        return _call(self._key, x, experts, weights, gate_up, down)
 
     def reference(self, x: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
         """The same by PyTorch's operators; what the layer computes while disabled."""
+        x, gate_up, down = layer.cast(x, self.gate_up, self.down)
         rows = [layer.rows_of(t) for t in (x, experts, weights)]
-        return _by_pytorch(*rows, self.gate_up, self.down).reshape(x.shape)
+        return _by_pytorch(*rows, gate_up, down).reshape(x.shape)
 
     def extra_repr(self) -> str:
         count, width, hidden = self.down.shape

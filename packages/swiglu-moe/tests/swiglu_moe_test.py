@@ -95,6 +95,24 @@ class SwigluMoe(TorchCase):
         with torch.no_grad():
             self.assert_close([self.moe(x, experts, weights)], [self.moe(x.contiguous(), experts, weights)])
 
+    def test_autocast_computes_as_nn_linear_does(self):
+        for wide in (self.moe, copy.deepcopy(self.moe).float(), copy.deepcopy(self.moe).half()):
+            x, (experts, weights) = normal(6, WIDTH).requires_grad_(), router(6)
+            with torch.autocast(DEVICE, torch.bfloat16):
+                with self.computes("forward"):
+                    y = wide(x, experts, weights)
+                with kiln.torch.disabled():
+                    expected = wide(x, experts, weights)
+            self.assert_close([y], [expected], torch.bfloat16)
+            y.float().sum().backward()
+            self.assertEqual({t.grad.dtype for t in (x, wide.down)}, {x.dtype, wide.down.dtype})
+            if kiln.torch.HAS_OPERATORS:
+                compiled = torch.compile(wide, fullgraph=True, backend="aot_eager")
+                with torch.autocast(DEVICE, torch.bfloat16), torch.no_grad():
+                    self.assertTrue(torch.equal(compiled(x, experts, weights), y))
+        with torch.autocast(DEVICE, torch.bfloat16, enabled=False), self.assertRaises(kiln.InvalidCall):
+            self.moe(x, experts, weights)
+
     def test_gradients_under_autocast_are_of_the_dtype_without(self):
         moe, x, (experts, weights) = self.moe.half(), normal(6, WIDTH, dtype=torch.float16), router(6)
         found = []

@@ -68,8 +68,8 @@ _swiglu_moe = _SwigluMoe()
 
 def _call(key: str, x: Tensor, experts: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
     rows, experts, weights = (layer.rows_of(t) for t in (x, experts, weights))
-    return _swiglu_moe((layer.readable(rows), experts.contiguous(), weights.float().contiguous(), gate_up, down),
-                       key)[0].reshape(x.shape)
+    others = (t.contiguous() for t in (experts, weights.float(), gate_up, down))
+    return _swiglu_moe((layer.readable(rows), *others), key)[0].reshape(x.shape)
 
 
 class SwigluMoe(layer.Layer):

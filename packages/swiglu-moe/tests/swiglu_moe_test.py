@@ -95,6 +95,18 @@ class SwigluMoe(TorchCase):
         with torch.no_grad():
             self.assert_close([self.moe(x, experts, weights)], [self.moe(x.contiguous(), experts, weights)])
 
+    def test_weights_that_are_columns(self):
+        x, (experts, weights) = normal(6, WIDTH, dtype=torch.bfloat16), router(6)
+        call = lambda x, w: self.moe(x, experts, w)  # noqa: E731
+        expected = gradients(call, x, weights, self.moe.parameters())
+        for name in ("gate_up", "down"):
+            of_columns = getattr(self.moe, name).data.transpose(1, 2).contiguous().transpose(1, 2)
+            setattr(self.moe, name, torch.nn.Parameter(of_columns))
+        with self.computes("forward"):
+            found = gradients(call, x, weights, self.moe.parameters())
+        for a, b in zip(found, expected):
+            self.assertTrue(torch.equal(a, b))
+
     def test_autocast_computes_as_nn_linear_does(self):
         for wide in (self.moe, copy.deepcopy(self.moe).float(), copy.deepcopy(self.moe).half()):
             x, (experts, weights) = normal(6, WIDTH).requires_grad_(), router(6)

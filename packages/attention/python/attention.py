@@ -256,8 +256,8 @@ class Attention(layer.Layer):
     def forward(self, q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Optional[Tensor] = None,
                 cu_seqlens_k: Optional[Tensor] = None, *, with_lse: bool = False) -> Result:
         """out, as q; with_lse: and lse [HQ, all tokens of q], float32: log of the sum of the powers of a query's
-        scores. cu_seqlens: where each sequence starts in q and in k and v, and where the last one ends, int32. Of rows
-        after that out is zeros and lse -inf, and their gradients are zeros."""
+        scores. cu_seqlens: where each sequence starts in q and in k and v, and where the last one ends, int32 or int64.
+        Of rows after that out is zeros and lse -inf, and their gradients are zeros."""
         if (cu_seqlens_q is None) != (cu_seqlens_k is None):
             raise InvalidCall("attention: cu_seqlens_q or cu_seqlens_k is missing; expected both, or none of them")
         if min(q.dim(), k.dim()) < 3:
@@ -271,7 +271,7 @@ class Attention(layer.Layer):
         rows = [_tokens(t) for t in (q, k, v)]
         if not self.is_pytorchs(q, k, v):
             call, starts = ((_prefill, (_starts(q), _starts(k))) if cu_seqlens_q is None else
-                            (_ragged, (cu_seqlens_q, cu_seqlens_k)))
+                            (_ragged, (_narrow(cu_seqlens_q), _narrow(cu_seqlens_k))))
             out, lse = call((*rows, *starts), self._key)
         elif cu_seqlens_q is None:
             out, lse = by_pytorch(q, k, v, *self.attributes.values())
@@ -283,8 +283,8 @@ class Attention(layer.Layer):
     def decode(self, q: Tensor, k_pages: Tensor, v_pages: Tensor, block_table: Tensor, lengths: Tensor, *,
                with_lse: bool = False) -> Result:
         """The last tokens of each sequence, causal: q [B, HQ, D] or [B, tokens, HQ, D] -> out, as q. Key n of sequence
-        b is row n % PS of page block_table[b, n // PS], of lengths[b] keys, the new ones among them; both int32. In a
-        CUDA graph the values of both may change from one replay to the next."""
+        b is row n % PS of page block_table[b, n // PS], of lengths[b] keys, the new ones among them; both int32 or
+        int64. In a CUDA graph the values of both may change from one replay to the next."""
         q, = _like(k_pages, q)
         if self.is_pytorchs(q, k_pages, v_pages):
             out, lse = _pages(q.reshape(block_table.shape[0], -1, *q.shape[-2:]), k_pages, v_pages, block_table, lengths,
@@ -292,12 +292,12 @@ class Attention(layer.Layer):
         else:
             _refuse_gradients("decode", q, k_pages, v_pages)
             call = _decode_op if layer.goes_by_operators() else _decode
-            out, lse = call(_tokens(q), k_pages, v_pages, block_table, lengths, self._decode_key)
+            out, lse = call(_tokens(q), k_pages, v_pages, _narrow(block_table), _narrow(lengths), self._decode_key)
         return (out.reshape(q.shape), lse) if with_lse else out.reshape(q.shape)
 
     def append(self, k: Tensor, v: Tensor, slots: Tensor, k_pages: Tensor, v_pages: Tensor) -> None:
-        """Writes k and v, [..., HK, D], into the pages: row n to row slots[n] % PS of page slots[n] // PS, int32; of a
-        slot below 0 nothing is written. No two rows may have one slot."""
+        """Writes k and v, [..., HK, D], into the pages: row n to row slots[n] % PS of page slots[n] // PS, int32 or
+        int64; of a slot below 0 nothing is written. No two rows may have one slot."""
         for name, rows, pages in (("k", k, k_pages), ("v", v, v_pages)):
             if rows.shape[-2:] != pages.shape[-2:]:
                 raise InvalidCall(f"attention: {name} is {layer.words_of(rows)}; expected heads as the pages have them, "
@@ -310,7 +310,7 @@ class Attention(layer.Layer):
             return
         _refuse_gradients("append", k, v, k_pages, v_pages)
         call = _append_op if layer.goes_by_operators() else _append
-        call(_tokens(k), _tokens(v), slots, k_pages, v_pages, self._append_key)
+        call(_tokens(k), _tokens(v), _narrow(slots), k_pages, v_pages, self._append_key)
 
 
 def _refuse_gradients(op: str, *tensors: Tensor) -> None:
@@ -322,6 +322,12 @@ def _refuse_gradients(op: str, *tensors: Tensor) -> None:
 def _like(pages: Tensor, *rows: Tensor) -> list[Tensor]:
     """Under torch.autocast in the dtype of the pages, which stay as they are: a copy of all would be one for each call."""
     return [t if layer.autocast_dtype(t.device.type) is None else t.to(pages.dtype) for t in rows]
+
+
+def _narrow(numbers: Tensor) -> Tensor:
+    """As the ops take them: PyTorch's cumsum() gives int64, and what counts rows of one memory fits into int32."""
+    numbers = numbers.int() if numbers.dtype == torch.int64 else numbers
+    return layer.readable(numbers) if numbers.dim() == 2 else numbers.contiguous()
 
 
 def _tokens(tensor: Tensor) -> Tensor:

@@ -157,6 +157,26 @@ class Attention(TorchCase):
                 attention.append(k, v, slots, both[:, 0], both[:, 1])
             self.assertTrue(torch.equal(both, torch.stack(pages, 1)))
 
+    def test_integers_of_either_size_and_any_strides(self):
+        attention, (q, k, v) = kiln.torch.Attention(causal=True), heads_of(20)
+        pages, table, rows = pages_of(attention, [17, 3])
+        given = {"starts": integers(0, 17, 20), "table": table, "lengths": integers(17, 3), "slots": integers(*range(20))}
+
+        def results(starts, table, lengths, slots):
+            own = [torch.zeros_like(page) for page in pages]
+            attention.append(*rows, slots, *own)
+            return [attention(q, k, v, starts, starts), attention.decode(q[:2], *pages, table, lengths), *own]
+
+        expected = results(**given)
+        for change in (torch.Tensor.long, lambda t: torch.stack((t, t), -1)[..., 0],
+                       lambda t: t.long().t().contiguous().t() if t.dim() == 2 else t):
+            with self.computes("append", "prefill", "decode"):
+                found = results(**{name: change(tensor) for name, tensor in given.items()})
+            self.assertTrue(all(torch.equal(a, b) for a, b in zip(found, expected)))
+        for name, tensor in given.items():
+            with self.subTest(name), self.assertRaisesRegex(kiln.InvalidCall, "int16; expected int32"):
+                results(**{**given, name: tensor.short()})
+
     def test_views_are_not_copied(self):
         q, k, v = heads_of(33)
         attention = kiln.torch.Attention()

@@ -264,6 +264,7 @@ class Differentiable:
     op = "forward"  # of the package
     inputs = ""  # "x weight? residual?": the op's tensors by name, "?" where one may be None
     gradient_of: tuple[Optional[int], ...] = ()  # for each input; None: it has no gradient
+    apart: Mapping[int, Sequence[int]] = {}  # by output: the gradients of what it does not depend on
 
     def forward(self, inputs: Tensors, key: str) -> list[Tensor]:
         """The outputs, in memory of their own. Here: of an op with one."""
@@ -329,14 +330,22 @@ class Differentiable:
         _READERS.add(f"GeneratedBackwardFor_{self._forward.name().replace('::', '_')}_defaultBackward")
 
     def __call__(self, inputs: Tensors, key: str) -> Sequence[Tensor]:
+        recorded = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs)
         if goes_by_operators():
-            return self._forward(*inputs, key)
-        if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs):
-            return _Eager.apply(self, key, *inputs)
-        return self.forward(inputs, key)
+            outputs = self._forward(*inputs, key)
+        elif recorded:
+            outputs = _Eager.apply(self, key, *inputs)
+        else:
+            return self.forward(inputs, key)
+        if not recorded or not self.apart:
+            return outputs
+        needed = [of for t, of in zip(inputs, self.gradient_of) if of is not None and t is not None and t.requires_grad]
+        return [t if any(of not in self.apart.get(place, ()) for of in needed) else t.detach()
+                for place, t in enumerate(outputs)]
 
     def _set_up(self, ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
         ctx.key = inputs[-1]
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(*self.keep(inputs[:-1], output))
 
     def _differentiate(self, ctx: Any, grads: Tensors) -> tuple[Optional[Tensor], ...]:
@@ -352,13 +361,18 @@ class Differentiable:
         """Of the inputs that need one, by `compute`, which is backward or its operator."""
         kept = ctx.saved_tensors
         places = range(1 + max(of for of in self.gradient_of if of is not None))
-        wanted = [any(need and of == place for need, of in zip(needs, self.gradient_of)) for place in places]
+        given_of = [output for output, grad in enumerate(grads) if grad is not None]
+        wanted = [any(place not in self.apart.get(output, ()) for output in given_of)
+                  and any(need and of == place for need, of in zip(needs, self.gradient_of)) for place in places]
+        if not any(wanted):
+            return [None for _ in needs]
         if torch.is_grad_enabled() or not _is_traced(grads) and (
                 between.observer() or any(g is not None and between.in_gradient(g) for g in grads)):
             found = self.gradients_by_pytorch(grads, kept, wanted, ctx.key)
         else:
             found = compute(list(grads), list(kept), wanted, ctx.key)
-        given = [found[of] if need and of is not None else None for need, of in zip(needs, self.gradient_of)]
+        given = [found[of] if need and of is not None and wanted[of] else None
+                 for need, of in zip(needs, self.gradient_of)]
         # One tensor for two inputs may become the .grad of two leaves, behind views without a copy: each would be added
         # to twice. The last input is the second, and what another of these ops reads there becomes no .grad.
         if given[-1] is not None and any(g is given[-1] for g in given[:-1]) and not _is_read_by_an_op(ctx):

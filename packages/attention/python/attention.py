@@ -134,6 +134,7 @@ class _Prefill(layer.Differentiable):
     """q: [T, HQ, D], k and v: [S, HK, D]. Gives out and lse; keeps all but what PyTorch makes of them again."""
 
     name, inputs, gradient_of = "attention", "q k v starts_q starts_k", (0, 1, 2, None, None)
+    apart = {1: (2,)}
 
     def forward(self, inputs: layer.Tensors, key: str) -> list[Tensor]:
         q, k, v, starts_q, starts_k = inputs

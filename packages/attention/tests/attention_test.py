@@ -266,6 +266,14 @@ class Attention(TorchCase):
 
                     self.assert_as_pytorch(gradient, "prefill", "backward")
 
+    def test_lse_is_apart_from_the_values(self):
+        attention, (q, k, v) = kiln.torch.Attention(), heads_of(20)
+        given = [t.clone().requires_grad_() for t in (q, k, v)]
+        self.assertFalse(attention(q, k, given[2], with_lse=True)[1].requires_grad)
+        attention(*given, with_lse=True)[1].sum().backward()
+        self.assertIsNone(given[2].grad)
+        self.assertTrue(given[0].grad.any() and given[1].grad.any())
+
     def test_a_gradient_of_lse_and_a_second_derivative(self):
         attention = kiln.torch.Attention(causal=True)
         inputs = [t.detach().clone().requires_grad_() for t in heads_of(9)]

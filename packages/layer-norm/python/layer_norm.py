@@ -25,7 +25,7 @@ PACKAGE, VERSION = packages.of(__name__)
 class _LayerNorm(layer.Differentiable):
     """x and residual: [M, D]. Gives y, and with a residual h; keeps h, weight and bias."""
 
-    name, inputs, gradient_of = "layer_norm", "x weight bias? residual?", (0, 1, 2, 0)
+    name, inputs, gradient_of, apart = "layer_norm", "x weight bias? residual?", (0, 1, 2, 0), {1: (1, 2)}
 
     def forward(self, inputs: layer.Tensors, key: str) -> list[Tensor]:
         x, weight, bias, residual = inputs
@@ -44,12 +44,13 @@ class _LayerNorm(layer.Differentiable):
 
     def backward(self, grads: layer.Tensors, kept: layer.Tensors, wanted: Sequence[bool],
                  key: str) -> list[Optional[Tensor]]:
+        if grads[0] is None:
+            return [grads[1].clone(), None, None]
         h, weight, bias = kept
-        grad_y = torch.zeros_like(h) if grads[0] is None else grads[0].contiguous()
         grad_h_more = grads[1].contiguous() if len(grads) > 1 and grads[1] is not None else None
         of_weight, of_bias = (torch.empty_like(t) if want and t is not None else None
                               for t, want in zip((weight, bias), wanted[1:]))
-        tensors = {"grad_y": grad_y, "h": h, "weight": weight, "grad_h_more": grad_h_more, "grad_weight": of_weight,
+        tensors = {"grad_y": grads[0].contiguous(), "h": h, "weight": weight, "grad_h_more": grad_h_more, "grad_weight": of_weight,
                    "grad_bias": of_bias}
         of_h = layer.source_of(key).call(h.device, "backward", tensors).grad_h
         return [of_h if wanted[0] else None, of_weight, of_bias]

@@ -25,7 +25,7 @@ PACKAGE, VERSION = packages.of(__name__)
 class _RmsNorm(layer.Differentiable):
     """x and residual: [M, D]. Gives y, and with a residual h; keeps h and weight."""
 
-    name, inputs, gradient_of = "rms_norm", "x weight residual?", (0, 1, 0)
+    name, inputs, gradient_of, apart = "rms_norm", "x weight residual?", (0, 1, 0), {1: (1,)}
 
     def forward(self, inputs: layer.Tensors, key: str) -> list[Tensor]:
         x, weight, residual = inputs
@@ -43,10 +43,11 @@ class _RmsNorm(layer.Differentiable):
 
     def backward(self, grads: layer.Tensors, kept: layer.Tensors, wanted: Sequence[bool],
                  key: str) -> list[Optional[Tensor]]:
+        if grads[0] is None:
+            return [grads[1].clone(), None]
         h, weight = kept
-        grad_y = torch.zeros_like(h) if grads[0] is None else grads[0].contiguous()
         of_weight = torch.empty_like(weight) if wanted[1] else None
-        tensors = {"grad_y": grad_y, "h": h, "weight": weight, "grad_weight": of_weight}
+        tensors = {"grad_y": grads[0].contiguous(), "h": h, "weight": weight, "grad_weight": of_weight}
         of_h = layer.source_of(key).call(h.device, "backward", tensors).grad_h
         if len(grads) > 1 and grads[1] is not None:
             of_h = of_h + grads[1]

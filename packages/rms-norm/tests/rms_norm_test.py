@@ -87,6 +87,9 @@ class RmsNorm(TorchCase):
         found = torch.func.functional_call(kiln.torch.RmsNorm(32, device=DEVICE), {"weight": weight}, (x,))
         self.assertTrue(torch.allclose(found, torch.nn.functional.rms_norm(x, (32,), weight, 1e-6), atol=1e-5))
 
+    def test_a_loss_of_h_alone(self):
+        self.assert_h_is_apart(layer_of())
+
     def test_strided_rows(self):
         norm, wide = layer_of(), normal(6, 2 * D, seed=4)
         self.assert_close([norm(wide[:, D:])], [norm(wide[:, D:].contiguous())], torch.float32)

@@ -64,6 +64,23 @@ class TorchCase(unittest.TestCase):
             loss.backward()
             self.assert_close([x.grad, residual.grad], [2 * once, 2 * once])
 
+    def assert_h_is_apart(self, module):
+        """The sum of x and the residual does not depend on the parameters: nor does it require a gradient for them, and a
+        loss of it gives them none."""
+        width = next(module.parameters()).shape[0]
+        x, residual = (normal(2, 3, width, seed=seed) for seed in (1, 2))
+        x[0, 0, 0] = torch.inf  # the norm's gradient would be NaN
+        for backend in (None, "eager", "aot_eager") if layer.HAS_OPERATORS else (None,):
+            call = module if backend is None else torch.compile(module, backend=backend)
+            y, h = call(x, residual)
+            self.assertEqual((y.requires_grad, h.requires_grad), (True, False))
+            given = x.clone().requires_grad_()
+            call(given, residual)[1].sum().backward()
+            self.assertTrue(torch.equal(given.grad, torch.ones_like(x)) or backend == "aot_eager")
+            if backend != "aot_eager":  # which has zeros for a loss that y has not, of PyTorch's modules as well
+                self.assertEqual({p.grad for p in module.parameters()}, {None})
+            module.zero_grad()
+
     def assert_recorded(self, module, given, *others):
         """PyTorch computes the module where shapes alone are known, and what is recorded of the call `given` is right for
         the calls `others`, too: of torch.jit.trace for any shape, of make_fx and torch.export for one like given's."""

@@ -393,8 +393,11 @@ _READERS = {"_EagerBackward"}  # and the nodes of the operators, by the names th
 
 def _is_traced(grads: Tensors) -> bool:
     """Whether a compiler follows the backward, by modes and tensors of its own: it knows the operator."""
-    return HAS_OPERATORS and (between.compiles() or any(
-        type(grad).__module__.startswith("torch._subclasses.") for grad in grads))
+    return HAS_OPERATORS and (between.compiles() or any(_is_followed(grad) for grad in grads))
+
+
+def _is_followed(tensor: Optional[Tensor]) -> bool:
+    return type(tensor).__module__.startswith("torch._subclasses.")
 
 
 def _recorded() -> Any:
@@ -425,13 +428,18 @@ class _Eager(torch.autograd.Function):
         return (None, None, *ctx.op.gradients(ctx, grads, ctx.needs_input_grad[2:], ctx.op.backward))
 
 
+def has_memory(tensor: Tensor) -> bool:
+    """Whether what is written there stays: not on the meta device, nor for those who follow shapes alone."""
+    return not tensor.is_meta and not _is_followed(tensor)
+
+
 class Layer(nn.Module):
     """The frame of a package's module: which kernel its calls take, and whether PyTorch computes them. It is copied and
     pickled with its weights, and finds its kernel again. A package with buffers that no state dict has, which are on the
-    meta device at first, writes them in reset_parameters()."""
+    meta device at first, writes them in reset_parameters(), which sets is_filled."""
 
     fixed: tuple[str, ...] = ()  # buffers that have one dtype, whatever the module is converted to
-    is_filled = True  # False: the buffers that no state dict has were on the meta device when they should have been written
+    is_filled = True  # False: the buffers that no state dict has had no memory when they should have been written
 
     def __init__(self, package: str, version: int, attributes: dict[str, Any], options: dict[str, Any]) -> None:
         super().__init__()
@@ -451,22 +459,28 @@ class Layer(nn.Module):
         """What to(), half() and to_empty() call."""
         before = {name: tensor for name, tensor in self._buffers.items() if tensor is not None}
         super()._apply(fn, *recurse, **named)
+        own = {name: tensor for name, tensor in before.items() if name in self._non_persistent_buffers_set}
         for name, tensor in before.items():
-            if name in self.fixed and self._buffers[name].dtype != tensor.dtype:
-                self._buffers[name] = tensor.to(self._buffers[name].device)
-        if hasattr(self, "reset_parameters") and any(
-                tensor.is_meta for name, tensor in before.items() if name in self._non_persistent_buffers_set):
-            self.is_filled = False
-            self.fill_late()
+            moved = self._buffers[name]
+            # to_empty() gives memory as it lies, and nothing is loaded there.
+            is_lost = name in own and moved is not tensor and not tensor.is_meta
+            if is_lost or name in self.fixed and moved.dtype != tensor.dtype:
+                self._buffers[name] = tensor.to(moved.device, tensor.dtype if name in self.fixed else moved.dtype)
+        if any(tensor.is_meta or self._buffers[name].is_meta for name, tensor in own.items()):
+            self.reset_parameters()
         return self
 
-    def fill_late(self) -> None:
-        """For forward of a layer whose buffers no state dict has. Made on the meta device, they may get memory without
-        _apply(), as transformers' from_pretrained gives it, and then hold what lay there."""
-        if self.is_filled or any(self._buffers[name].is_meta for name in self._non_persistent_buffers_set):
+    def fill_late(self, x: Tensor) -> None:
+        """For forward of a layer whose buffers no state dict has. Made on the meta device, they have no memory where a
+        state dict was assigned; what transformers' from_pretrained gives them holds what lay there."""
+        if self.is_filled or x.is_meta:
             return
-        self.reset_parameters()
-        self.is_filled = True
+        with torch.inference_mode(False):  # another call may have gradients
+            for name in self._non_persistent_buffers_set:
+                tensor = self._buffers[name]
+                if not has_memory(tensor):
+                    self._buffers[name] = torch.empty(tensor.shape, dtype=tensor.dtype, device=x.device)
+            self.reset_parameters()
 
     @property
     def kernel(self) -> Kernel:

@@ -86,16 +86,14 @@ class LayerNorm(layer.Layer):
 
     def reset_parameters(self) -> None:
         """weight: ones; bias: zeros."""
-        self.is_filled = isinstance(self.weight, nn.Parameter) or not self.weight.is_meta
+        self.is_filled = isinstance(self.weight, nn.Parameter) or layer.has_memory(self.weight)
         nn.init.ones_(self.weight)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor, residual: Optional[Tensor] = None) -> Union[Tensor, tuple[Tensor, Tensor]]:
         """y; with a residual, of x's shape and dtype, y and h."""
-        if not self.is_filled and self.weight.is_meta and not x.is_meta:  # no state dict has it, so none has given it memory
-            self.weight = torch.empty(self.features, dtype=self.weight.dtype, device=x.device)
-        self.fill_late()
+        self.fill_late(x)
         if residual is not None and (residual.shape != x.shape or residual.dtype != x.dtype
                                      or residual.device != x.device):
             raise InvalidCall(f"layer norm: residual is {layer.words_of(residual)}; expected one like x, "

@@ -72,6 +72,8 @@ class LayerNorm(TorchCase):
             finally:
                 torch.use_deterministic_algorithms(False)
             self.assert_close([model(normal(3, D))], [own(normal(3, D))])
+            if not affine:
+                self.assert_unsaved(model[0], normal(3, D).requires_grad_(), expected=own(normal(3, D)))
             model[0].reset_parameters()
             self.assert_close([model(normal(3, D))], [own(normal(3, D))])
 

@@ -16,7 +16,7 @@ from typing import Any, Mapping, Optional, Sequence
 import torch
 from torch import Tensor
 
-from kiln import InvalidCall, UsageError, layer, packages
+from kiln import InvalidCall, UsageError, between, layer, packages
 
 PACKAGE, VERSION = packages.of(__name__)
 
@@ -103,10 +103,10 @@ class RotaryEmbedding(layer.Layer):
 
     def reset_parameters(self) -> None:
         """Makes the tables; on the meta device there are none."""
-        self.is_filled = not self.cos.is_meta
-        if not self.is_filled:
+        self.is_filled = layer.has_memory(self.cos)
+        if self.cos.is_meta:
             return
-        if layer.why_pytorch(self.cos) != "":  # of which fake tensors are one case
+        if between.compiles() or layer.why_pytorch(self.cos) != "":  # of which fake tensors are one case
             angles = torch.arange(len(self.cos), device=self.cos.device)[:, None] * self.frequencies.to(self.cos.device)
             self.cos.copy_(angles.cos() * self.scale)
             self.sin.copy_(angles.sin() * self.scale)
@@ -117,7 +117,7 @@ class RotaryEmbedding(layer.Layer):
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """x: [..., heads, head_dim]; positions: int64 or int32 [...]. A position beyond the tables gives NaN."""
-        self.fill_late()
+        self.fill_late(x)
         head_dim = self.attributes["head_dim"]
         if (x.dim() < 2 or x.shape[-1] != head_dim or positions.shape != x.shape[:-2]
                 or positions.dtype not in (torch.int64, torch.int32)):

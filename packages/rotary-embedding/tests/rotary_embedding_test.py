@@ -160,6 +160,7 @@ class RotaryEmbedding(TorchCase):
                 self.assertTrue(rope.cos.is_meta)
                 made = torch.nn.Sequential(copy.deepcopy(rope)).to_empty(device=DEVICE)[0]
                 self.assertTrue(torch.equal(made(x, places(2)), expected))
+                self.assert_unsaved(rope, x.clone().requires_grad_(), places(2), expected=expected)
                 made.cos.zero_()
                 made.reset_parameters()
                 self.assertTrue(torch.equal(made(x, places(2)), expected))

@@ -81,6 +81,32 @@ class TorchCase(unittest.TestCase):
                 self.assertEqual({p.grad for p in module.parameters()}, {None})
             module.zero_grad()
 
+    def assert_unsaved(self, module, *call, expected):
+        """Buffers that no state dict has are right whatever became of their memory, and whoever called first. x has
+        gradients."""
+        self.assertFalse(module.state_dict())
+        firsts = [(contextlib.nullcontext, None), (torch.inference_mode, lambda each: each)]
+        if layer.HAS_OPERATORS:
+            from torch._subclasses.fake_tensor import FakeTensorMode
+
+            torch._dynamo.reset()
+            firsts += [(torch.no_grad, lambda each: torch.compile(each, fullgraph=True, backend="eager")),
+                       (torch.no_grad, torch.func.vmap),
+                       (lambda: FakeTensorMode(allow_non_fake_inputs=True), lambda each: each)]
+        torch.use_deterministic_algorithms(True)  # PyTorch 2.2 then fills memory without numbers with NaN
+        self.addCleanup(torch.use_deterministic_algorithms, False)
+        for around, way in firsts:
+            assigned = copy.deepcopy(module).to("meta")
+            assigned.load_state_dict({}, assign=True)
+            if way is not None:
+                with around(), warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    way(assigned)(*call)
+            for change in (lambda each: each, lambda each: each.to_empty(device=DEVICE)):
+                y = change(assigned)(*call)
+                self.assert_close([y.detach()], [expected])
+                y.sum().backward()
+
     def assert_recorded(self, module, given, *others):
         """PyTorch computes the module where shapes alone are known, and what is recorded of the call `given` is right for
         the calls `others`, too: of torch.jit.trace for any shape, of make_fx and torch.export for one like given's."""

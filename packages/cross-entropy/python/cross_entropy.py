@@ -102,7 +102,8 @@ class CrossEntropy(layer.Layer):
     "sum" or "none".
 
     z_loss: adds z_loss lse^2 to each row's loss. in_place: backward writes the gradient into the logits' memory, in
-    eager mode and where no hooks save tensors (torch.utils.checkpoint, save_on_cpu). A target that is neither
+    eager mode, where no hooks save tensors (torch.utils.checkpoint, save_on_cpu) and the logits are no part of another
+    tensor, as chunks are. A target that is neither
     ignore_index nor a class makes its row NaN. `options` are those of kiln.get_kernel.
     """
 
@@ -124,8 +125,10 @@ class CrossEntropy(layer.Layer):
         if self.is_pytorchs(logits, targets):
             return self.reference(logits, targets)
         rows = layer.readable(layer.rows_of(logits))
-        in_place = (self.in_place and _CAN_BE_IN_PLACE and torch.is_grad_enabled() and not layer.goes_by_operators()
-                    and not _is_hooked())
+        # Of chunks of one tensor each would be told that another was written. Its gradient is one of all of it anyway.
+        is_whole = rows._base is None or rows._base.numel() == rows.numel()
+        in_place = (self.in_place and is_whole and _CAN_BE_IN_PLACE and torch.is_grad_enabled()
+                    and not layer.goes_by_operators() and not _is_hooked())
         op = _in_place if in_place else _cross_entropy
         loss = op((rows, targets.contiguous().reshape(-1)), self._key)[0]
         return self._reduced(loss, targets)

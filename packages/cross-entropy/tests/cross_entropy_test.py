@@ -73,6 +73,17 @@ class CrossEntropy(TorchCase):
         with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
             loss.backward()
 
+    def test_in_place_is_left_where_logits_are_a_part_of_others(self):
+        x, targets = logits_of(6), targets_of(6)
+        ways = (lambda t: t.chunk(2), lambda t: (t[:3], t[3:]), lambda t: t.view(2, 3, -1).unbind(0))
+        for way in ways:
+            found = []
+            for options in ({}, {"in_place": True}):
+                loss, given = kiln.torch.CrossEntropy(reduction="sum", **options), x.clone().requires_grad_()
+                sum(loss(part, of_part) for part, of_part in zip(way(given * 1), targets.chunk(2))).backward()
+                found.append(given.grad)
+            self.assertTrue(torch.equal(*found))
+
     def test_a_gradient_in_place_is_no_part_of_a_graph(self):
         logits = logits_of(6).requires_grad_()
         given, seen = logits * 1, []

@@ -338,7 +338,7 @@ class Original:
         return ""
 
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _TENSORS = ("_modules", "_parameters", "_buffers")
 
 
@@ -358,7 +358,7 @@ class Seen:
         self.linears = tuple((name, type(part), vars(part).get("forward")) for name, part in linears.items())
         parts = [part for part, _ in others]
         self.others = tuple((part, type(part), vars(part)) for part in parts)
-        self.hooks = tuple((vars(part), name) for part in parts for name in _HOOKS if name in vars(part))
+        self.hooks = tuple((vars(part), name) for part in parts for name in HOOKS if name in vars(part))
         kinds = below_module(*map(type, (module, *linears.values(), *parts)))
         reads = [(vars(part), [name for name in names if name in vars(part)]) for part, names in others]
         reads += [(vars(kind), _names_of(kind)) for kind in kinds if not kind.__module__.startswith("kiln.")]

@@ -379,7 +379,11 @@ def _why_not_these(changed: str, place: _Place) -> str:
             if any(each.version < 0 for each in seen):
                 return _INFERENCE
             return f"{name} has changed since replace(); call restore() and replace() again"
-        for name, linear, original, count, held in zip(place.names, place.linears, place.originals, place.counts, place.held):
+        for name, linear, original, forward, count, held in zip(place.names, place.linears, place.originals, place.forwards,
+                                                                place.counts, place.held):
+            why = between.on_module(linear, *forward)
+            if why != "":
+                return f"{name} {why}"
             if linear._parameters is not held[0] or linear._buffers is not held[1]:
                 return f"{name} holds its tensors in another dict than when it was packed"
             if _count(linear) != count:
@@ -388,6 +392,7 @@ def _why_not_these(changed: str, place: _Place) -> str:
             if why != "":
                 return f"{name}: {why}"
         place.beneath = tuple((tensors, _beneath(tensors)) for held in place.held for tensors in held)
+        place.hooks = tuple(vars(linear)[name] for linear in place.linears for name in between.HOOKS if name in vars(linear))
         place.before = _objects_of(place.linears, place.classes, place.beneath)
     if torch.is_grad_enabled():
         name = next((each.name for each in seen if each.tensor is not None and each.tensor.requires_grad), "")
@@ -427,8 +432,10 @@ class _Place:
         self.classes = tuple(vars(kind) for kind in between.below_module(*map(type, self.linears)))
         self.held = tuple((linear._parameters, linear._buffers) for linear in self.linears)
         self.beneath: tuple[Any, ...] = ()  # of those, when `before` was
+        self.hooks: tuple[Any, ...] = ()  # the linears' dicts of them, as well
         self.contents = tuple((value, content) for original in self.originals
                               for _, value, content in original.facts.facts if isinstance(value, (list, dict, set)))
+        self.codes = tuple({code for original in self.originals for code in original.codes})
 
     def is_as_before(self) -> bool:
         """A quick answer to what the calls before have asked one by one: the same objects, nothing written to them."""
@@ -438,14 +445,17 @@ class _Place:
         for value, content in self.contents:
             if not between.have_same(between.content_of(value), content):
                 return False
+        for function, code in self.codes:
+            if function.__code__ is not code:
+                return False
         for tensor, version, address in self.watched:
             if version < 0 or tensor._version != version or tensor.data_ptr() != address:
                 return False
-        return True
+        return not any(self.hooks)
 
     def __getstate__(self) -> dict[str, Any]:
         own = ("key", "told", "module_seen", "forwards", "seen", "counts", "before", "watched", "classes", "held", "beneath",
-               "contents")
+               "contents", "hooks", "codes")
         changed = self.changed or _first_changed(self.seen) or next(
             (name for name, linear, *was in zip(self.names, self.linears, self.forwards, self.counts)
              if [_forwards(linear), _count(linear)] != was), "")
@@ -472,7 +482,7 @@ class _Place:
         if residual is not None and (residual.shape != x.shape or residual.dtype != x.dtype
                                      or residual.device != x.device):
             return f"residual is {str(residual.dtype)[6:]} on {residual.device}; expected one like x, of its shape"
-        if not self._is_as_seen(module):
+        if between.compiles() or self.module_seen is None or not self.module_seen.holds(module):
             why = self._why_not_modules(module)
             if not between.compiles():
                 self.module_seen = None
@@ -486,27 +496,19 @@ class _Place:
             return f"x is {x.dtype} and a bias is not"
         return layer.why_pytorch(x, residual)
 
-    def _is_as_seen(self, module: nn.Module) -> bool:
-        if between.compiles() or self.module_seen is None or not self.module_seen.holds(module):
-            return False
-        return all(module._modules[name] is linear for name, linear in zip(self.names, self.linears))
-
     def _see(self, module: nn.Module) -> None:
-        """The questions are asked once more, of what has been seen: another thread may have changed it since."""
-        seen = self.original.see(module, dict(zip(self.names, self.linears)))
+        """The questions are asked once more, of what has been seen: another thread may have changed it since. What the
+        linears have is_as_before() looks at."""
+        seen = self.original.see(module, {})
         self.module_seen = seen if seen is not None and self._why_not_modules(module) == "" else None
 
     def _why_not_modules(self, module: nn.Module) -> str:
         why = self.original.why_not(module)
         if why != "":
             return why
-        for name, linear, forward in zip(self.names, self.linears, self.forwards):
-            if module._modules.get(name) is not linear:
-                return f"{name} was replaced"
-            why = between.on_module(linear, *forward)
-            if why != "":
-                return f"{name} {why}"
-        return ""
+        changed = (name for name, linear in zip(self.names, self.linears) if module._modules.get(name) is not linear)
+        name = next(changed, "")
+        return "" if name == "" else f"{name} was replaced"
 
 
 class ReplacedQuantizedMlp(layer.Replaced):

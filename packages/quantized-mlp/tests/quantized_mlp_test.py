@@ -1004,6 +1004,16 @@ class Replace(TorchCase):
             self.addCleanup(setattr, Gptq, "forward", before)
             Gptq.forward = lambda self, x: before(self, x) * 2
 
+        def other_code_of_linears(mlp):
+            self.addCleanup(setattr, Gptq.forward, "__code__", Gptq.forward.__code__)
+            Gptq.forward.__code__ = (lambda self, x: (x.float() @ self.meant.T * 2).to(x.dtype)).__code__
+
+        def forward_of_a_linear(mlp):
+            mlp.up_proj.forward = functools.partial(F.linear, weight=normal(H, D, dtype=torch.bfloat16))
+
+        def hook_of_a_linear(mlp):
+            mlp.up_proj.register_forward_pre_hook(lambda module, inputs: (inputs[0] * 2,))
+
         def attribute_of_a_linear(mlp):
             mlp.up_proj.meant = mlp.up_proj.meant * 2
 
@@ -1017,7 +1027,8 @@ class Replace(TorchCase):
             mlp.late = torch.ones(())
 
         for change in (other_weights, hook, other_linear, weights_elsewhere, bias, other_activation, hook_of_activation,
-                       fact, child, other_forward_of_class, other_forward_of_linears, attribute_of_a_linear,
+                       fact, child, other_forward_of_class, other_forward_of_linears, other_code_of_linears,
+                       forward_of_a_linear, hook_of_a_linear, attribute_of_a_linear,
                        inside_an_attribute_of_a_linear, inside_a_list_of_a_linear, late):
             with self.subTest(change=change.__name__), torch.no_grad():
                 self.doCleanups()

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Optional
 
 
-class Error(Exception):
+class Error(RuntimeError):  # which PyTorch throws where one of its modules is called wrongly, or a compiled graph of ours
     """What Kiln throws. `code` is the exit code of the command `kiln` and the kiln_code of C."""
 
     code: int = 1

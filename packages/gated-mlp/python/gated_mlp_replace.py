@@ -18,7 +18,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor, nn
 
-from kiln import InvalidCall, NoVariant, UsageError, between, layer
+from kiln import NoVariant, UsageError, between, layer
 from kiln.layer import Report, Swap
 
 from . import gated_mlp as family
@@ -98,7 +98,7 @@ class ReplacedMlp(layer.Replaced):
                 if tensors is not None:
                     try:
                         return family.plain_gated_mlp(x, tensors, place.key)
-                    except (InvalidCall, RuntimeError):  # the questions say what a weight is, or it is thrown again
+                    except RuntimeError:  # the questions say what a weight is, or it is thrown again
                         pass
                 place.seen = None
             why = found.why_not(self, x)

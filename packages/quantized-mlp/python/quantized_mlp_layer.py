@@ -235,6 +235,8 @@ class QuantizedMlp(layer.Layer):
             return residual + self.forward(x)  # a stream may be wider than what nn.Linear gives, and stays so
         # Codes and scales mean the same beside an x of either dtype.
         codes, others = ([getattr(self, name) for name in names] for names in (_NAMES[1:10], _NAMES[10:-1]))
+        if dtype is not None and codes[0].dtype == torch.uint8:  # but float32, which float() made of theirs
+            codes = [t.to(dtype) if t is not None and t.dtype == torch.float32 else t for t in codes]
         x, residual, *others = layer.cast(x, residual, *others)
         rows = [None if t is None else t.contiguous().reshape(-1, self.in_features) for t in (x, residual)]
         inputs = (rows[0], *codes, *others, rows[1])

@@ -208,6 +208,9 @@ class QuantizedMlp(TorchCase):
                 self.assertEqual(of_scales.dtype, torch.float16)
                 if "W8A8" not in name:  # which rounds another x to other codes
                     self.assert_close([of_scales.bfloat16()], [wanted], torch.bfloat16)
+                wide = copy.deepcopy(mlp).float()
+                with torch.autocast(DEVICE, torch.bfloat16), self.computes("forward"):
+                    self.assertTrue(torch.equal(wide(x), wanted))
                 for call in ((x,), (x.bfloat16(), stream)):
                     with self.assertRaises(kiln.InvalidCall):
                         mlp(*call)

@@ -183,6 +183,15 @@ def cast(*tensors: Optional[Tensor]) -> Tensors:
     return tensors if dtype is None else [None if t is None else t.to(dtype) for t in tensors]
 
 
+def as_added(x: Tensor, residual: Optional[Tensor]) -> tuple[Tensor, Optional[Tensor]]:
+    """For a layer that adds both. Under torch.autocast a stream may be wider than what a linear gives it: of the dtype
+    that PyTorch's sum has."""
+    if residual is None or residual.dtype == x.dtype or autocast_dtype(x.device.type) is None:
+        return x, residual
+    dtype = torch.promote_types(x.dtype, residual.dtype)
+    return x.to(dtype), residual.to(dtype)
+
+
 def why_pytorch(*tensors: Optional[Tensor]) -> str:
     """Why a call of these tensors is PyTorch's; "": Kiln computes it. The first is the input."""
     if between.compiles():

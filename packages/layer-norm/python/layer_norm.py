@@ -5,8 +5,8 @@
     y = norm(x)                           # x: [..., 768]
     y, h = norm(x, residual)              # h = x + residual, rounded, and y of it: one pass over both
 
-bfloat16, float16 and float32, on CPU and GPU; under torch.autocast in the dtype of x, where torch.nn.LayerNorm takes
-float32. Gradients come from the package's own backward. Parameters are named as those of torch.nn.LayerNorm, whose
+bfloat16, float16 and float32, on CPU and GPU; under torch.autocast in the dtype of x, or of x + residual, where
+torch.nn.LayerNorm takes float32. Gradients come from the package's own backward. Parameters are named as those of torch.nn.LayerNorm, whose
 state dict it loads. Threads: as nn.Linear.
 """
 
@@ -94,6 +94,7 @@ class LayerNorm(layer.Layer):
     def forward(self, x: Tensor, residual: Optional[Tensor] = None) -> Union[Tensor, tuple[Tensor, Tensor]]:
         """y; with a residual, of x's shape and dtype, y and h."""
         self.fill_late(x)
+        x, residual = layer.as_added(x, residual)
         if residual is not None and (residual.shape != x.shape or residual.dtype != x.dtype
                                      or residual.device != x.device):
             raise InvalidCall(f"layer norm: residual is {layer.words_of(residual)}; expected one like x, "

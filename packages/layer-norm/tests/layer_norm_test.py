@@ -151,6 +151,9 @@ class LayerNorm(TorchCase):
             found = torch.func.vmap(norm)(x)
         self.assert_close([found], [norm(x)])
 
+    def test_autocast_adds_as_pytorch_does(self):
+        self.assert_adds_a_wider_residual(layer_of())
+
     def test_autocast_leaves_the_dtype_of_x(self):
         for dtype in (torch.bfloat16, torch.float16):
             norm, x, residual = layer_of(), normal(5, D, dtype=dtype), normal(5, D, dtype=dtype, seed=1)

@@ -5,9 +5,9 @@
     y = norm(x)                           # x: [..., 768]
     y, h = norm(x, residual)              # h = x + residual, rounded, and y of it: one pass over both
 
-bfloat16, float16 and float32, on CPU and GPU; under torch.autocast in the dtype of x, as torch.nn.RMSNorm. Gradients
-come from the package's own backward, for a second derivative and where somebody follows PyTorch's operators from
-PyTorch. Threads: as nn.Linear.
+bfloat16, float16 and float32, on CPU and GPU; under torch.autocast in the dtype of x, as torch.nn.RMSNorm, or of x +
+residual. Gradients come from the package's own backward, for a second derivative and where somebody follows PyTorch's
+operators from PyTorch. Threads: as nn.Linear.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ class RmsNorm(layer.Layer):
 
     def forward(self, x: Tensor, residual: Optional[Tensor] = None) -> Union[Tensor, tuple[Tensor, Tensor]]:
         """y; with a residual, of x's shape and dtype, y and h."""
+        x, residual = layer.as_added(x, residual)
         if residual is not None and (residual.shape != x.shape or residual.dtype != x.dtype
                                      or residual.device != x.device):
             raise InvalidCall(f"rms norm: residual is {layer.words_of(residual)}; expected one like x, "

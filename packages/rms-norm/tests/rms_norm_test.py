@@ -113,6 +113,9 @@ class RmsNorm(TorchCase):
         for with_residual in (None, residual):
             self.assert_close(results(norm, x, with_residual, compiled), results(norm, x, with_residual), torch.float32)
 
+    def test_autocast_adds_as_pytorch_does(self):
+        self.assert_adds_a_wider_residual(layer_of())
+
     def test_what_would_be_passed_over_is_pytorchs(self):
         norm, x = layer_of(), normal(5, D)
         with self.assertWarns(kiln.torch.FallbackWarning):

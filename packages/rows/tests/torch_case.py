@@ -35,6 +35,8 @@ class TorchCase(unittest.TestCase):
         caught.__enter__()
         self.addCleanup(caught.__exit__, None, None, None)
         warnings.simplefilter("error", kiln.torch.FallbackWarning)
+        if "torch._dynamo" in sys.modules:
+            torch._dynamo.reset()  # which compiles a few kinds of calls of one function, and then no more
 
     @contextlib.contextmanager
     def computes(self, *ops):
@@ -81,6 +83,20 @@ class TorchCase(unittest.TestCase):
                 self.assertEqual({p.grad for p in module.parameters()}, {None})
             module.zero_grad()
 
+    def assert_adds_a_wider_residual(self, module):
+        """Under torch.autocast, as x + residual does it: what a linear gives is narrower than the stream."""
+        width = next(module.parameters()).shape[0]
+        x, residual = normal(2, 3, width, dtype=torch.bfloat16), normal(2, 3, width, seed=1)
+        for given in ((x, residual), (residual, x)):
+            own = [t.clone().requires_grad_() for t in given]
+            with torch.autocast(DEVICE, torch.bfloat16):
+                y, h = module(*own)
+            self.assert_close([y, h], [t.detach() for t in module(*(t.float() for t in given))])
+            (y + h).sum().backward()
+            self.assertEqual([t.grad.dtype for t in own], [t.dtype for t in given])
+            with self.assertRaisesRegex(kiln.InvalidCall, "expected one like x"):
+                module(*given)
+
     def assert_unsaved(self, module, *call, expected):
         """Buffers that no state dict has are right whatever became of their memory, and whoever called first. x has
         gradients."""
@@ -89,7 +105,6 @@ class TorchCase(unittest.TestCase):
         if layer.HAS_OPERATORS:
             from torch._subclasses.fake_tensor import FakeTensorMode
 
-            torch._dynamo.reset()
             firsts += [(torch.no_grad, lambda each: torch.compile(each, fullgraph=True, backend="eager")),
                        (torch.no_grad, torch.func.vmap),
                        (lambda: FakeTensorMode(allow_non_fake_inputs=True), lambda each: each)]

@@ -437,6 +437,9 @@ class _Eager(torch.autograd.Function):
         return (None, None, *ctx.op.gradients(ctx, grads, ctx.needs_input_grad[2:], ctx.op.backward))
 
 
+_filling: Any = threading.RLock()
+
+
 def has_memory(tensor: Tensor) -> bool:
     """Whether what is written there stays: not on the meta device, nor for those who follow shapes alone."""
     return not tensor.is_meta and not _is_followed(tensor)
@@ -484,7 +487,10 @@ class Layer(nn.Module):
         state dict was assigned; what transformers' from_pretrained gives them holds what lay there."""
         if self.is_filled or x.is_meta:
             return
-        with torch.inference_mode(False):  # another call may have gradients
+        # Another thread waits, whose call would read what is not written yet; another call may have gradients.
+        with contextlib.nullcontext() if between.compiles() else _filling, torch.inference_mode(False):
+            if self.is_filled:
+                return
             for name in self._non_persistent_buffers_set:
                 tensor = self._buffers[name]
                 if not has_memory(tensor):

@@ -86,10 +86,10 @@ class LayerNorm(layer.Layer):
 
     def reset_parameters(self) -> None:
         """weight: ones; bias: zeros."""
-        self.is_filled = isinstance(self.weight, nn.Parameter) or layer.has_memory(self.weight)
         nn.init.ones_(self.weight)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
+        self.is_filled = isinstance(self.weight, nn.Parameter) or layer.has_memory(self.weight)
 
     def forward(self, x: Tensor, residual: Optional[Tensor] = None) -> Union[Tensor, tuple[Tensor, Tensor]]:
         """y; with a residual, of x's shape and dtype, y and h."""

@@ -103,8 +103,8 @@ class RotaryEmbedding(layer.Layer):
 
     def reset_parameters(self) -> None:
         """Makes the tables; on the meta device there are none."""
-        self.is_filled = layer.has_memory(self.cos)
         if self.cos.is_meta:
+            self.is_filled = False
             return
         if between.compiles() or layer.why_pytorch(self.cos) != "":  # of which fake tensors are one case
             angles = torch.arange(len(self.cos), device=self.cos.device)[:, None] * self.frequencies.to(self.cos.device)
@@ -114,6 +114,7 @@ class RotaryEmbedding(layer.Layer):
             tables = layer.source_of(layer.key_of(self.package, self.version, {"scale": self.scale}, self._options))
             tables.call(self.cos.device, "tables", {"frequencies": self.frequencies.to(self.cos.device), "cos": self.cos,
                                                     "sin": self.sin})
+        self.is_filled = layer.has_memory(self.cos)
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """x: [..., heads, head_dim]; positions: int64 or int32 [...]. A position beyond the tables gives NaN."""

@@ -10,7 +10,9 @@ import copy
 import pathlib
 import pickle
 import sys
+import threading
 import unittest
+import unittest.mock
 import warnings
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "rows/tests"))
@@ -140,6 +142,31 @@ class RotaryEmbedding(TorchCase):
         expected.cos = own
         expected(x, positions)
         self.assertIs(expected.cos, own, "of a layer that had its tables they are the user's")
+
+    def test_a_first_call_of_two_threads(self):
+        """The second waits for the tables that the first writes."""
+        x, expected, found, rope = normal(2, 3, D), layer_of()(normal(2, 3, D), places(2)), [], layer_of().to("meta")
+        writes, goes_on, call = threading.Event(), threading.Event(), kiln.layer.Source.call
+
+        def slow(source, device, op, tensors):
+            if op == "tables":
+                writes.set()
+                goes_on.wait(60)
+            return call(source, device, op, tensors)
+
+        with unittest.mock.patch.object(kiln.layer.Source, "call", slow):
+            threads = [threading.Thread(target=lambda: found.append(rope(x, places(2)))) for _ in range(2)]
+            threads[0].start()
+            self.assertTrue(writes.wait(60))
+            threads[1].start()
+            threads[1].join(0.2)
+            self.assertEqual(found, [])
+            goes_on.set()
+            for thread in threads:
+                thread.join()
+        self.assertEqual(len(found), 2)
+        for y in found:
+            self.assertTrue(torch.equal(y, expected))
 
     def test_batched_gradients(self):
         x, positions = torch.randn(3, 2, 16, device=DEVICE), torch.arange(3, device=DEVICE)

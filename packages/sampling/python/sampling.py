@@ -58,7 +58,8 @@ def _by_pytorch(logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tenso
     first = torch.where(enough.any(-1), enough.int().argmax(-1), last)
     least = torch.where(top_p < 1, ordered.gather(-1, first[:, None])[:, 0], least[:, 0]).maximum(least[:, 0])
     mass = torch.where(z > -torch.inf, ((z - ordered[:, :1]) * scale).exp(), 0.0)
-    mass = torch.where((z >= least[:, None]) & (mass >= min_p.double().clamp(max=1)[:, None]), mass, 0.0)
+    most = torch.fmin(min_p.double(), torch.ones_like(sums[:, 0]))  # a NaN is 1
+    mass = torch.where((z >= least[:, None]) & (mass >= most[:, None]), mass, 0.0)
     sums = mass.cumsum(-1)
     drawn = (sums > (_uniform(seeds, positions) * sums[:, -1])[:, None]).int().argmax(-1)
     tokens = torch.where(temperature > 0, drawn, z.argmax(-1))

@@ -89,6 +89,14 @@ class Sampling(TorchCase):
             own = {name: value[m].item() for name, value in rows.items()}
             self.assertEqual(sampler(logits[m], seeds[m], positions[m], **own).item(), found[m].item())
 
+    def test_a_parameter_that_is_no_number(self):
+        sampler, given = kiln.torch.Sampling(), (normal(6, V), numbers(6), numbers(6))
+        for name in ("temperature", "top_p", "min_p"):
+            with self.computes("sample"):
+                found = sampler(*given, **{name: torch.nan})
+            with kiln.torch.disabled():
+                self.assertTrue(torch.equal(sampler(*given, **{name: torch.nan}), found), name)
+
     def test_shapes_and_out(self):
         sampler, logits = kiln.torch.Sampling(top_p=0.9), normal(2, 3, V)
         out = torch.full((2, 3), -5, dtype=torch.int32, device=DEVICE)

@@ -402,11 +402,8 @@ _READERS = {"_EagerBackward"}  # and the nodes of the operators, by the names th
 
 def _is_traced(grads: Tensors) -> bool:
     """Whether a compiler follows the backward, by modes and tensors of its own: it knows the operator."""
-    return HAS_OPERATORS and (between.compiles() or any(_is_followed(grad) for grad in grads))
-
-
-def _is_followed(tensor: Optional[Tensor]) -> bool:
-    return type(tensor).__module__.startswith("torch._subclasses.")
+    return HAS_OPERATORS and (between.compiles() or any(
+        type(grad).__module__.startswith("torch._subclasses.") for grad in grads))
 
 
 def _recorded() -> Any:
@@ -438,11 +435,6 @@ class _Eager(torch.autograd.Function):
 
 
 _filling: Any = threading.RLock()
-
-
-def has_memory(tensor: Tensor) -> bool:
-    """Whether what is written there stays: not on the meta device, nor for those who follow shapes alone."""
-    return not tensor.is_meta and not _is_followed(tensor)
 
 
 class Layer(nn.Module):
@@ -493,9 +485,11 @@ class Layer(nn.Module):
                 return
             for name in self._non_persistent_buffers_set:
                 tensor = self._buffers[name]
-                if not has_memory(tensor):
-                    self._buffers[name] = torch.empty(tensor.shape, dtype=tensor.dtype, device=x.device)
+                device = x.device if tensor.is_meta else tensor.device
+                self._buffers[name] = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
             self.reset_parameters()
+            # What a transform of torch.func or a FakeTensorMode makes is of no use to later calls.
+            self.is_filled = between.compiles() or between.observer() == ""
 
     @property
     def kernel(self) -> Kernel:

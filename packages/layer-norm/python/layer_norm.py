@@ -89,7 +89,7 @@ class LayerNorm(layer.Layer):
         nn.init.ones_(self.weight)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
-        self.is_filled = isinstance(self.weight, nn.Parameter) or layer.has_memory(self.weight)
+        self.is_filled = isinstance(self.weight, nn.Parameter) or not self.weight.is_meta
 
     def forward(self, x: Tensor, residual: Optional[Tensor] = None) -> Union[Tensor, tuple[Tensor, Tensor]]:
         """y; with a residual, of x's shape and dtype, y and h."""

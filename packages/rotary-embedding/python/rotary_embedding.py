@@ -114,7 +114,7 @@ class RotaryEmbedding(layer.Layer):
             tables = layer.source_of(layer.key_of(self.package, self.version, {"scale": self.scale}, self._options))
             tables.call(self.cos.device, "tables", {"frequencies": self.frequencies.to(self.cos.device), "cos": self.cos,
                                                     "sin": self.sin})
-        self.is_filled = layer.has_memory(self.cos)
+        self.is_filled = True
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """x: [..., heads, head_dim]; positions: int64 or int32 [...]. A position beyond the tables gives NaN."""

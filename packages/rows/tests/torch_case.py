@@ -107,6 +107,7 @@ class TorchCase(unittest.TestCase):
 
             firsts += [(torch.no_grad, lambda each: torch.compile(each, fullgraph=True, backend="eager")),
                        (torch.no_grad, torch.func.vmap),
+                       (contextlib.nullcontext, lambda each: torch.func.grad(lambda *call: each(*call).sum())),
                        (lambda: FakeTensorMode(allow_non_fake_inputs=True), lambda each: each)]
         torch.use_deterministic_algorithms(True)  # PyTorch 2.2 then fills memory without numbers with NaN
         self.addCleanup(torch.use_deterministic_algorithms, False)

@@ -4,7 +4,7 @@
 products.
 
     decode.py --commit HASH --out FILE [--rows 1,2,4] [--shapes 4096x14336,…] [--only int4,w8a8,…]
-              [--norm] [--variant cu11.8-compute_80-x86_64] [--registry FOLDER]
+              [--norm] [--variant cu11.8-compute_80-x86_64] [--registry FOLDER] [--marlin FILE]
 
 A contender's calls, on three sets of weights that together do not fit the L2 cache, are one CUDA graph: see
 packages/rows/bench/timing.py. `read` is the share of the time that a kernel takes which reads the same packed bytes and
@@ -12,7 +12,8 @@ does nothing else. kiln bfloat16: swiglu-mlp@1. tinygemm: torch._weight_int4pack
 up to 64 tokens. scaled_mm: torch._scaled_mm thrice, of FP8 with a scale for each row of the weights and of x, which
 PyTorch's operators round, as they do h; compiled: those operators by torch.compile; alone: without them. deep_gemm: the
 same by DeepGEMM, with scales of 128 x 128 and 1 x 128, gate and up in one product. w8a8: weights as e4m3, x and h
-rounded to FP8 by Kiln.
+rounded to FP8 by Kiln. quack: QuACK's gemm_w4a16 twice, gate and up in one product, silu and product compiled between
+them. marlin: the same by Marlin, of float16, whose kernel --marlin names, a cubin of this GPU.
 
 --norm: y = x + mlp(norm(x)) instead, of each kind of weights: `norm`, by one call of quantized-mlp; `rms-norm`, by
 rms-norm@1's kernel and a call without a norm, whose residual is x; and `alone`, that call alone, of x as it is. `saved` is
@@ -25,6 +26,7 @@ stays the best of KILN_REGISTRY. Prefill is --rows 512,1024,2048,4096.
 import pathlib
 import sys
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
@@ -170,6 +172,61 @@ class Tinygemm:
         y.copy_(self.product(torch.nn.functional.silu(self.product(x, 0)) * self.product(x, 1), 2))
 
 
+class GateUpInOne:
+    """Of a rival with products alone: gate and up in one, silu and product compiled, down."""
+
+    def __init__(self, width, hidden):
+        self.hidden, self.gated = hidden, compiled(silu_product)
+        self.weights = [self.weight(*shape) for shape in ((2 * hidden, width), (width, hidden))]
+
+    def __call__(self, x, y):
+        gate_up = torch.empty(len(x), 2 * self.hidden, dtype=x.dtype, device="cuda")
+        self.product(x, self.weights[0], gate_up)
+        self.product(self.gated(gate_up), self.weights[1], y)
+
+
+class QuackInt4(GateUpInOne):
+    def weight(self, rows, columns):
+        scales = torch.full((rows, columns // GROUP), 0.01, dtype=torch.bfloat16, device="cuda")
+        return timing.imported("quack.gemm_w4").prepare_w4_weight(random_bytes(rows, columns // 2), scales, "int4")
+
+    def product(self, x, weight, y):
+        timing.imported("quack.gemm_w4").gemm_w4a16(x, *weight, out=y, wformat="int4")
+
+
+class Marlin(GateUpInOne):
+    """x and y are read as float16, which is all that it has, whatever their bits say."""
+
+    file = None  # --marlin
+
+    def __init__(self, width, hidden):
+        super().__init__(width, hidden)
+        self.module = timing.imported("cupy").RawModule(path=self.file)
+        self.locks = torch.zeros(2 * hidden // 128 * 16, dtype=torch.int32, device="cuda")
+
+    def weight(self, rows, columns):
+        scales = torch.full((columns // GROUP, rows), 0.01, dtype=torch.float16, device="cuda")
+        return random_bytes(columns // 16, rows * 8), scales
+
+    def __call__(self, x, y):
+        super().__call__(x.view(torch.float16), y.view(torch.float16))
+
+    def product(self, x, weight, y):
+        cupy = timing.imported("cupy")
+        blocks = (1, 8, 8) if len(x) <= 16 else (-(-len(x) // 16), 16, 4)  # as Marlin chooses: of rows, of columns, of k
+        kernel = self.module.get_function("_Z6MarlinILi256ELi{}ELi{}ELi{}ELi4ELi8EEvPK4int4S2_PS0_S2_iiiPi".format(*blocks))
+        kernel.max_dynamic_shared_size_bytes = shared = 96 * 1024
+        codes, scales = weight
+        kernel((torch.cuda.get_device_properties(x.device).multi_processor_count,), (256,),
+               (x.data_ptr(), codes.data_ptr(), y.data_ptr(), scales.data_ptr(), *map(np.int32, (len(x), y.shape[1], x.shape[1])),
+                self.locks.data_ptr()), shared_mem=shared, stream=cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream))
+
+
+def silu_product(gate_up):
+    gate, up = gate_up.chunk(2, 1)
+    return torch.nn.functional.silu(gate) * up
+
+
 def rounded(x, group):
     """x in FP8, and the scales of each `group` columns of a row, 0: of a row; a token's lie a column apart."""
     blocks = x.unflatten(1, (-1, group or x.shape[1]))
@@ -252,6 +309,13 @@ class Alone:
         self.alone(x, y)
 
 
+def is_there(kind):
+    if kind == "marlin":
+        return Marlin.file
+    module = {"deep_gemm": "deep_gemm", "quack": "quack.gemm_w4"}.get(kind)
+    return not module or timing.imported(module)
+
+
 def makers_of(kernel, width, hidden, only):
     def fp8(kind, name):
         return {name: lambda: kind(width, hidden), f"{name} compiled": lambda: kind(width, hidden, compiled),
@@ -263,9 +327,9 @@ def makers_of(kernel, width, hidden, only):
               "w8a8": lambda: W8A8(kernel, width, hidden, 0), "w8a8 blocks": lambda: W8A8(kernel, width, hidden, GROUP),
               "kiln bfloat16": lambda: Kiln16(kiln.get_kernel("swiglu-mlp", 1, device="cuda"), width, hidden),
               "bfloat16": lambda: Eager(width, hidden), "tinygemm": lambda: Tinygemm(width, hidden),
+              "quack": lambda: QuackInt4(width, hidden), "marlin": lambda: Marlin(width, hidden),
               **fp8(Scaled, "scaled_mm"), **fp8(DeepGemm, "deep_gemm")}
-    return {name: makers[name] for name in only or makers
-            if not name.startswith("deep_gemm") or timing.imported("deep_gemm")}
+    return {name: makers[name] for name in only or makers if is_there(name.split()[0])}
 
 
 NORMS = {"norm": WithNorm, "rms-norm": AfterRmsNorm, "alone": WithoutNorm}
@@ -304,7 +368,7 @@ def measure(kernel, width, hidden, rows, only):
         x = normal(count, width)
         y = torch.empty_like(x)
         taking_part = {name: lambda calls=calls: [call(x, y) for call in calls] for name, calls in contenders.items()
-                       if count <= FEW or not (name == "tinygemm" or name.startswith("read"))}
+                       if count <= FEW or name.split()[0] not in ("tinygemm", "marlin", "read")}
         facts = timing.measure(taking_part, parts=SETS)
         us = facts["us"]
         if count <= FEW:
@@ -322,8 +386,10 @@ def main():
         parser.add_argument("--norm", action="store_true", help="with a norm in front, beside rms-norm's kernel")
         parser.add_argument("--variant", help="of quantized-mlp; default: the best that fits")
         parser.add_argument("--registry", help="of quantized-mlp; default: KILN_REGISTRY")
+        parser.add_argument("--marlin", metavar="FILE", help="Marlin's kernel for this GPU, a cubin; default: without it")
 
     arguments = timing.arguments_of(__doc__, options)
+    Marlin.file = arguments.marlin
     only = arguments.only.split(",") if arguments.only else None
     results = timing.Results("quantized-mlp", arguments)
     kernel = kiln.get_kernel("quantized-mlp", 1, device="cuda", variant=arguments.variant, registry=arguments.registry)

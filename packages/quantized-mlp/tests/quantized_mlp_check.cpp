@@ -566,19 +566,31 @@ void check_split(Check& check) {
 /// which the last ones may be split along k: `rows` rows beside those of decode. Those kernels may
 /// also begin earlier, from `early` rows on; the rows that they give then are bit by bit those of a
 /// call with more, and else those of decode.
-void check_large(Check& check, std::int64_t width, std::int64_t hidden, bool float8,
+struct LargeCodes {
+  const char* name;
+  std::int64_t tile_bytes;
+  bool is_e4m3;
+  bool rounds = false;  // activations in FP8 too
+};
+constexpr LargeCodes kLargeInt4{"int4", 512, false};
+constexpr LargeCodes kLargeInt8{"int8", 1024, false};
+constexpr LargeCodes kLargeE4m3{"e4m3", 1024, true};
+constexpr LargeCodes kLargeW8A8{"e4m3, float8 input", 1024, true, true};
+
+void check_large(Check& check, std::int64_t width, std::int64_t hidden, const LargeCodes& kind,
                  std::int64_t rows, std::int64_t early) {
   const kiln::Device device = check.kernel().device();
   std::mt19937 engine(12);
   const auto matrix = [&](std::int64_t outputs, std::int64_t columns) {
-    Packed one{Array(device, DType::kUInt8, {outputs / 16, columns / 64, float8 ? 1024 : 512}),
-               Array(device, float8 ? DType::kFloat32 : DType::kBFloat16,
+    Packed one{Array(device, DType::kUInt8, {outputs / 16, columns / 64, kind.tile_bytes}),
+               Array(device, kind.is_e4m3 ? DType::kFloat32 : DType::kBFloat16,
                      {outputs / 16, (columns + 127) / 128, 16}),
-               std::nullopt, float8};
+               std::nullopt, kind.is_e4m3};
     Values codes(one.codes.size());
-    for (double& code : codes) code = static_cast<double>(engine() % (float8 ? 127 : 256));
+    for (double& code : codes) code = static_cast<double>(engine() % (kind.is_e4m3 ? 127 : 256));
     one.codes.set(codes);
-    const double scale = 1 / (std::sqrt(static_cast<double>(columns)) * (float8 ? 128 : 4));
+    const double largest = kind.tile_bytes == 512 ? 4 : 128;
+    const double scale = 1 / (std::sqrt(static_cast<double>(columns)) * largest);
     one.scales.set(Values(one.scales.size(), scale));
     return one;
   };
@@ -596,13 +608,15 @@ void check_large(Check& check, std::int64_t width, std::int64_t hidden, bool flo
                       .down_scales = down.scales.tensor(),
                       .y = y.tensor(),
                       .attributes = {.batch_invariant = batch_invariant}};
-    if (float8) call.attributes.input_dtype = ops::ForwardAttributes::InputDtype::kFloat8E4m3fn;
+    if (kind.rounds) {
+      call.attributes.input_dtype = ops::ForwardAttributes::InputDtype::kFloat8E4m3fn;
+    }
     const auto op = check.kernel().op<ops::Forward>();
     kiln::OwnedWorkspace workspace(device);
     op.run(call, workspace.reserve(op.workspace_bytes(call)));
     return y;
   };
-  const std::string name = float8 ? "forward large e4m3, float8 input" : "forward large int4";
+  const std::string name = std::string("forward large ") + kind.name;
   const Values of_many = run(rows, false).values();
   const Array decoded = run(rows, true);
   check.compare(name, decoded, of_many, 2e-2);
@@ -614,12 +628,15 @@ void check_large(Check& check, std::int64_t width, std::int64_t hidden, bool flo
 }
 
 void check_large(Check& check) {
-  check_large(check, 512, 62528, false, 33, 17);
-  check_large(check, 512, 62528, true, 17, 9);
-  for (const bool float8 : {false, true}) {
-    check_large(check, 1088, 17408, float8, 64, 8);  // 136 tiles of h
-    check_large(check, 1088, 17408, float8, 100, 8);
-    check_large(check, 34048, 1152, float8, 70, 8);  // 133 of y, 9 of h
+  check_large(check, 512, 62528, kLargeW8A8, 17, 9);
+  for (const LargeCodes& kind : {kLargeInt4, kLargeInt8, kLargeE4m3}) {
+    check_large(check, 512, 62528, kind, 33, 17);
+    check_large(check, 1088, 18432, kind, 40, 32);  // 144 tiles of h, odd ones of k
+  }
+  for (const LargeCodes& kind : {kLargeInt4, kLargeW8A8}) {
+    check_large(check, 1088, 17408, kind, 64, 8);  // 136 tiles of h
+    check_large(check, 1088, 17408, kind, 100, 8);
+    check_large(check, 34048, 1152, kind, 70, 8);  // 133 of y, 9 of h
   }
 }
 

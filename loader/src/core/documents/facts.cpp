@@ -9,8 +9,6 @@
 
 namespace kiln {
 
-namespace {}  // namespace
-
 void check_schema(const JsonView& document, std::string_view expected, std::string_view hint) {
   const JsonView schema = document.at("schema");
   const std::string found = schema.string();

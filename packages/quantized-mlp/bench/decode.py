@@ -212,14 +212,15 @@ class Marlin(GateUpInOne):
         super().__call__(x.view(torch.float16), y.view(torch.float16))
 
     def product(self, x, weight, y):
-        cupy = timing.imported("cupy")
         blocks = (1, 8, 8) if len(x) <= 16 else (-(-len(x) // 16), 16, 4)  # as Marlin chooses: of rows, of columns, of k
         kernel = self.module.get_function("_Z6MarlinILi256ELi{}ELi{}ELi{}ELi4ELi8EEvPK4int4S2_PS0_S2_iiiPi".format(*blocks))
         kernel.max_dynamic_shared_size_bytes = shared = 96 * 1024
+        ctas = torch.cuda.get_device_properties(x.device).multi_processor_count
+        sizes = map(np.int32, (len(x), y.shape[1], x.shape[1]))
         codes, scales = weight
-        kernel((torch.cuda.get_device_properties(x.device).multi_processor_count,), (256,),
-               (x.data_ptr(), codes.data_ptr(), y.data_ptr(), scales.data_ptr(), *map(np.int32, (len(x), y.shape[1], x.shape[1])),
-                self.locks.data_ptr()), shared_mem=shared, stream=cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream))
+        stream = timing.imported("cupy").cuda.ExternalStream(torch.cuda.current_stream().cuda_stream)
+        kernel((ctas,), (256,), (x.data_ptr(), codes.data_ptr(), y.data_ptr(), scales.data_ptr(), *sizes,
+                                 self.locks.data_ptr()), shared_mem=shared, stream=stream)
 
 
 def silu_product(gate_up):

@@ -326,8 +326,11 @@ def _like(pages: Tensor, *rows: Tensor) -> list[Tensor]:
 
 
 def _narrow(numbers: Tensor) -> Tensor:
-    """As the ops take them: PyTorch's cumsum() gives int64, and what counts rows of one memory fits into int32."""
-    numbers = numbers.int() if numbers.dtype == torch.int64 else numbers
+    """As the ops take them: PyTorch's cumsum() gives int64. What counts rows of one memory fits into int32, and what does
+    not stays as far from all of them as that has room for."""
+    if numbers.dtype == torch.int64:
+        limits = torch.iinfo(torch.int32)
+        numbers = numbers.clamp(limits.min, limits.max).int()
     return layer.readable(numbers) if numbers.dim() == 2 else numbers.contiguous()
 
 

@@ -173,6 +173,10 @@ class Attention(TorchCase):
             with self.computes("append", "prefill", "decode"):
                 found = results(**{name: change(tensor) for name, tensor in given.items()})
             self.assertTrue(all(torch.equal(a, b) for a, b in zip(found, expected)))
+        # Of 64 bits, none is cut: a slot below 0 stays one.
+        own = [torch.zeros_like(page) for page in pages]
+        attention.append(*rows, torch.arange(20) - 2 ** 32, *own)
+        self.assertFalse(any(page.any() for page in own))
         for name, tensor in given.items():
             with self.subTest(name), self.assertRaisesRegex(kiln.InvalidCall, "int16; expected int32"):
                 results(**{**given, name: tensor.short()})

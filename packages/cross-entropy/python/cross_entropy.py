@@ -103,8 +103,7 @@ class CrossEntropy(layer.Layer):
 
     z_loss: adds z_loss lse^2 to each row's loss. in_place: backward writes the gradient into the logits' memory, in
     eager mode, where no hooks save tensors (torch.utils.checkpoint, save_on_cpu) and the logits are no part of another
-    tensor, as chunks are. A target that is neither
-    ignore_index nor a class makes its row NaN. `options` are those of kiln.get_kernel.
+    tensor, as chunks are. A target that is neither ignore_index nor a class makes its row NaN. `options` are those of kiln.get_kernel.
     """
 
     def __init__(self, *, ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: float = 0.0,

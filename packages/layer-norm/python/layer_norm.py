@@ -6,8 +6,8 @@
     y, h = norm(x, residual)              # h = x + residual, rounded, and y of it: one pass over both
 
 bfloat16, float16 and float32, on CPU and GPU; under torch.autocast in the dtype of x, or of x + residual, where
-torch.nn.LayerNorm takes float32. Gradients come from the package's own backward. Parameters are named as those of torch.nn.LayerNorm, whose
-state dict it loads. Threads: as nn.Linear.
+torch.nn.LayerNorm takes float32. Gradients come from the package's own backward. Parameters are named as those of
+torch.nn.LayerNorm, whose state dict it loads. Threads: as nn.Linear.
 """
 
 from __future__ import annotations

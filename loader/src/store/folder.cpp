@@ -75,9 +75,11 @@ class Folder final : public Repository {
   void open(const Descriptor& descriptor, BlobSink& sink, const Asking& asking) const override {
     // An index that is asked for by its digest may be one that the registry never had.
     if (descriptor.media_type == kMediaTypeIndex && !exists(descriptor)) {
-      throw Error(ErrorCode::kNotFound, "find " + std::string(asking.what) + " (" +
-                                            descriptor.digest.str() + ") in " + root_.string() +
-                                            ": there is no such index");
+      throw Error(ErrorCode::kNotFound,
+                  "find " + std::string(asking.what) + " (" + descriptor.digest.str() + ") in " +
+                      root_.string() +
+                      ": there is no such index. Check the digest, or ask for a "
+                      "version without one");
     }
     if (sink.size() > 0) sink.restart();
     std::uint64_t rest = descriptor.size;

@@ -376,7 +376,7 @@ class Verbs(World):
         blobs = self.registry / "tiny-op/blobs/sha256"
         cache = self.work / "cache"
         cache.mkdir()
-        os.chmod(self.work, 0o755)
+        subprocess.run(["chmod", "-R", "go+rX", self.work], check=True)  # whatever the umask
         nobody = []
         if os.geteuid() == 0:
             os.chown(cache, 65534, 65534)

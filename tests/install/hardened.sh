@@ -6,6 +6,7 @@
 # With --packages they are libraries of kernels, by zig: build-matrix/compilers/zig.cpp has their flags. A small one calls
 # nothing that FORTIFY has a twin of. The words of a finding are those of Debian's hardening-check.
 set -euo pipefail
+export LC_ALL=C  # readelf speaks other languages, too
 packages=
 if [ "${1:-}" = --packages ]; then packages=1; shift; fi
 [ $# -gt 0 ] || { sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }

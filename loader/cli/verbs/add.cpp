@@ -65,8 +65,7 @@ int run_add(const Project& project, const Options& options) {
     print("  C++      kiln::Kernel kernel = %s;\n", cpp_line(name, version, project.lock).c_str());
     print("  CMake    kiln_require(%s VERSION %d)\n", name.c_str(), version);
   }
-  const std::string lock = lock_option(project.lock);
-  print("  install  kiln install%s\n", lock.empty() ? " --locked" : lock.c_str());
+  print("  install  kiln install%s\n", locked_option(project.lock).c_str());
   return 0;
 }
 

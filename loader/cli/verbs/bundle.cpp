@@ -45,12 +45,12 @@ int run_create(const Creating& creating, const Options& options) {
       print("%s@%d %s\n", kernel.name.c_str(), kernel.version, id.c_str());
     }
     if (kernel.left_out.empty()) continue;
-    const std::string lock = lock_option(lockfile_of(options.request, load_settings()));
+    const std::string lock = locked_option(lockfile_of(options.request, load_settings()));
     tell(
         "note: %s has no signed metadata in the bundle: %s. Install it there with the lock file: "
         "'kiln bundle install %s%s'\n",
         label(kernel.name, kernel.version).c_str(), kernel.left_out.c_str(),
-        shell_word(creating.file).c_str(), lock.empty() ? " --locked" : lock.c_str());
+        shell_word(creating.file).c_str(), lock.c_str());
   }
   print_json("bundle-create", {{"file", creating.file}, {"kernels", documents}});
   return 0;

@@ -65,6 +65,11 @@ std::string lock_option(const fs::path& file) {
   return file == "kiln.lock" ? "" : " --lock " + shell_word(file.string());
 }
 
+std::string locked_option(const fs::path& file) {
+  const std::string option = lock_option(file);
+  return option.empty() ? " --locked" : option;
+}
+
 Lockfile read_lockfile(const fs::path& file) {
   std::optional<Lockfile> lock = try_read_lockfile(file);
   if (!lock) {

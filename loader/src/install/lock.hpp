@@ -25,6 +25,9 @@ struct Settings;  // settings/settings.hpp
 /// kiln.lock, which it takes by itself.
 std::string lock_option(const std::filesystem::path& file);
 
+/// The same for a command that reads no lock file by itself: " --locked" for kiln.lock.
+std::string locked_option(const std::filesystem::path& file);
+
 /// Throws kLock if there is no such file, or what parse_lockfile throws.
 Lockfile read_lockfile(const std::filesystem::path& file);
 

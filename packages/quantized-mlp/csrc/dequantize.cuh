@@ -171,6 +171,33 @@ struct Dequantizer<Element, Codes::kE4m3> {
   }
 };
 
+// What a lane has of a tile, and of that what one of the tile's four instructions takes.
+template <Codes kCodes>
+struct TileCodes {
+  static constexpr int kLoads = bits_of(kCodes) / 4;
+  uint4 words[kLoads];
+
+  template <class Numbers>
+  __device__ __forceinline__ void run(const Numbers& numbers, int number, unsigned (&a)[4]) const {
+    if constexpr (kCodes == Codes::kInt4) {
+      numbers.run(words[0], number, a);
+    } else if constexpr (kCodes == Codes::kInt8) {
+      numbers.run(words[number / 2], number % 2, a);
+    } else {
+      const uint4& low = words[0];
+      const uint4& high = words[1];
+      numbers.run(
+          number < 2 ? uint4{low.x, high.x, low.y, high.y} : uint4{low.z, high.z, low.w, high.w},
+          number % 2, a);
+    }
+  }
+};
+template <class Element>
+__device__ __forceinline__ unsigned scaled(unsigned both, float scale) {
+  const float2 two = gated_mlp::unpack_pair<Element>(both);
+  return gated_mlp::pack_pair(two.x * scale, two.y * scale, Element{});
+}
+
 // What decode takes instead, where instructions are the limit: numbers that still have an offset,
 // which `ones` (decode) takes from the sums: sum of (c - z) x = unit * sum of numbers x - (kBase +
 // z) * sum of x, in fp32. The error of that difference is below 1e-5 of the terms, a bfloat16's

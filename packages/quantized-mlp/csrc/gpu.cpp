@@ -6,6 +6,7 @@
 //                           parts, fp32, of one product after the other
 //   of the wide kernels     x, then h, as blocks of 64 tokens and 64 columns | sums
 //   x with a norm           at the end, [M, D] in its dtype, where no kernel norms it on its way
+//   of the expanded ones    h | the weights of two chunks, as numbers of 16 bits
 //   activations of e4m3     of wide8 x, then h, as blocks of 64 tokens and 128 columns | sums | the
 //                           scales of x, then of h; else x and h in x's dtype, rounded | sums
 #include <kiln/sdk/device.hpp>
@@ -13,6 +14,7 @@
 #include <algorithm>
 
 #include "arguments.h"
+#include "expanded.h"
 #include "float8.h"
 #include "package.gen.hpp"
 #include "plan.h"
@@ -42,10 +44,11 @@ namespace kiln::sdk {
   KernelSpec {                                                                     \
     "sm90_wide", "wide_" name "_" #tokens, quantized_mlp::wide_bytes(bits, tokens) \
   }
-#define KILN_WIDE(name, bits) \
+#define KILN_WIDE_SIZES(name, bits) \
   KILN_WIDE_OF(name, bits, 32), KILN_WIDE_OF(name, bits, 64), KILN_WIDE_OF(name, bits, 128)
-#define KILN_WIDES(name) \
-  KILN_WIDE(name "_int4", 4), KILN_WIDE(name "_int8", 8), KILN_WIDE(name "_e4m3", 8)
+#define KILN_WIDES(name)                                              \
+  KILN_WIDE_SIZES(name "_int4", 4), KILN_WIDE_SIZES(name "_int8", 8), \
+      KILN_WIDE_SIZES(name "_e4m3", 8)
 #define KILN_WIDE8(name)                                               \
   KILN_TWO("sm90_wide8", "wide8_" name, quantized_mlp::wide8_bytes(1), \
            quantized_mlp::wide8_bytes(2))
@@ -56,6 +59,20 @@ namespace kiln::sdk {
     "smxx_decode_normed", "decode_normed_" name, quantized_mlp::kNormedBytes \
   }
 #define KILN_NORMS(name) KILN_NORM(name "_int4"), KILN_NORM(name "_int8"), KILN_NORM(name "_e4m3")
+
+#define KILN_EXPANDS(type)                                                                      \
+  {"smxx_expanded", "expand_" type "_int4", 0}, {"smxx_expanded", "expand_" type "_int8", 0}, { \
+    "smxx_expanded", "expand_" type "_e4m3", 0                                                  \
+  }
+#define KILN_EXPANDED_OF(image, name, Tile)                    \
+  KernelSpec {                                                 \
+    image "_expanded", name, quantized_mlp::Tile::kSharedBytes \
+  }
+#define KILN_EXPANDED(image, name, Tile)                \
+  KILN_EXPANDED_OF(image, name "gated_bf16", Tile),     \
+      KILN_EXPANDED_OF(image, name "gated_f16", Tile),  \
+      KILN_EXPANDED_OF(image, name "plain_bf16", Tile), \
+      KILN_EXPANDED_OF(image, name "plain_f16", Tile)
 
 KernelList kernel_list() {
   static const KernelSpec kernels[] = {KILN_DECODES("gated_bf16", 2),
@@ -95,7 +112,11 @@ KernelList kernel_list() {
                                        KILN_NORMS("bf16"),
                                        KILN_NORMS("f16"),
                                        {"smxx_tiled", "norm_rows_bf16", 0},
-                                       {"smxx_tiled", "norm_rows_f16", 0}};
+                                       {"smxx_tiled", "norm_rows_f16", 0},
+                                       KILN_EXPANDS("bf16"),
+                                       KILN_EXPANDS("f16"),
+                                       KILN_EXPANDED("smxx", "expanded_", ExpandedTile),
+                                       KILN_EXPANDED("sm90", "sm90_expanded_", Sm90ExpandedTile)};
   static_assert(sizeof(kernels) / sizeof(kernels[0]) == quantized_mlp::kKernels);
   return {kernels, quantized_mlp::kKernels};
 }
@@ -108,6 +129,7 @@ namespace {
 using quantized_mlp::ArrangeArguments;
 using quantized_mlp::check_mlp;
 using quantized_mlp::Codes;
+using quantized_mlp::ExpandedPlan;
 using quantized_mlp::kTileRows;
 using quantized_mlp::Matrix;
 using quantized_mlp::MatrixArguments;
@@ -125,6 +147,7 @@ using quantized_mlp::UnpackCodesArguments;
 
 constexpr uint32_t kThreads = 256;
 constexpr int64_t kMostBlocks = 65535;  // of a grid's y
+constexpr uint32_t kExpandedPanel = 8;  // columns of tiles that CTAs walk over together
 
 bool is_aligned(const void* address, uintptr_t bytes) {
   return reinterpret_cast<uintptr_t>(address) % bytes == 0;
@@ -145,9 +168,25 @@ bool is_for_wide8(int64_t groups, int64_t tiles) {
   return groups == 1 || groups == parts_of(tiles, 2);
 }
 
-// `has_wide`: the GPU has the kernels wide and wide8. Those of `wide` multiply whole numbers by
-// scales of x's dtype, codes of e4m3 by fp32.
-Road road_of(const ForwardArguments& call, bool has_wide) {
+ProductPlan plan_gated(const ForwardArguments& call, Road road) {
+  return plan_product(true, call.M, call.HR, call.DK, road);
+}
+ProductPlan plan_down(const ForwardArguments& call, Road road) {
+  return plan_product(false, call.M, call.DR, call.HK, road);
+}
+ExpandedPlan plan_of_expanded(const ForwardArguments& call) {
+  return quantized_mlp::plan_expanded(call.M, call.D, call.HR * kTileRows);
+}
+
+// Whether rows of x, y and the residual begin at multiples of 16 bytes.
+bool has_whole_rows(const ForwardArguments& call) {
+  return call.D % 8 == 0 && is_aligned(call.x.data, 16) && is_aligned(call.y.data, 16) &&
+         is_aligned(data_or_null(call.residual), 16);
+}
+
+// `has_wide`: the GPU has the kernels wide and wide8; `whole_rows`: as has_whole_rows says. Those
+// of `wide` multiply whole numbers by scales of x's dtype, codes of e4m3 by fp32.
+Road road_of(const ForwardArguments& call, bool has_wide, bool whole_rows) {
   const bool is_e4m3 = call.gate_scales.dtype == sdk::DType::kFloat32;
   Road many = Road::kTiled;
   if (has_wide && rounds_activations(call)) {
@@ -158,14 +197,11 @@ Road road_of(const ForwardArguments& call, bool has_wide) {
   const bool invariant = call.batch_invariant == ForwardArguments::BatchInvariant::kYes;
   const int64_t weights = call.HR * kTileRows * call.D;
   const int64_t few = quantized_mlp::most_decoded(many, weights);
-  return invariant || call.M <= few ? Road::kDecode : many;
-}
-
-ProductPlan plan_gated(const ForwardArguments& call, Road road) {
-  return plan_product(true, call.M, call.HR, call.DK, road);
-}
-ProductPlan plan_down(const ForwardArguments& call, Road road) {
-  return plan_product(false, call.M, call.DR, call.HK, road);
+  if (invariant || call.M <= few) return Road::kDecode;
+  // Activations in FP8 are multiplied by weights that are not rounded.
+  if (!whole_rows || rounds_activations(call) || call.HR == 0) return many;
+  const Codes codes = is_e4m3 ? Codes::kE4m3 : call.T == 512 ? Codes::kInt4 : Codes::kInt8;
+  return call.M < quantized_mlp::fewest_expanded(many, codes) ? many : Road::kExpanded;
 }
 
 // Blocks of tokens that the wide kernels read and write.
@@ -179,6 +215,7 @@ struct Workspace {
   size_t x;  // 0
   size_t h;
   size_t sums;
+  size_t chunk;  // bytes
   size_t x_scales;
   size_t h_scales;
   size_t normed;
@@ -203,9 +240,17 @@ Workspace workspace_of(const ForwardArguments& call, Road road) {
     at.h = rounds_activations(call) ? bytes_of(call.D) : 0;
     at.sums = at.h + bytes_of(call.HR * kTileRows);
   }
-  // One product's sums after the other's.
-  const int64_t of_gated = bytes_of_sums(plan_gated(call, road), call.M, call.HR * kTileRows);
-  const int64_t of_down = bytes_of_sums(plan_down(call, road), call.M, call.D);
+  // One product's sums after the other's; or two chunks' weights.
+  int64_t of_gated = 0;
+  int64_t of_down = 0;
+  if (road == Road::kExpanded) {
+    const ExpandedPlan plan = plan_of_expanded(call);
+    at.chunk = (static_cast<size_t>(std::max(plan.h.bytes, plan.y.bytes)) + 255) / 256 * 256;
+    of_gated = static_cast<int64_t>(2 * at.chunk);
+  } else {
+    of_gated = bytes_of_sums(plan_gated(call, road), call.M, call.HR * kTileRows);
+    of_down = bytes_of_sums(plan_down(call, road), call.M, call.D);
+  }
   at.x_scales = (at.sums + static_cast<size_t>(std::max(of_gated, of_down)) + 15) / 16 * 16;
   at.h_scales = at.x_scales;
   if (road == Road::kWide8) {
@@ -353,6 +398,164 @@ Product down_of(const ForwardArguments& call, const Mlp& mlp, const Workspace& a
   return one;
 }
 
+// A part of a product's columns, whose weights lie at `weights`: gate's, then up's.
+struct Chunk {
+  const Product* product;
+  bool gated;
+  int64_t first;
+  int64_t rows;
+  char* weights;
+
+  const char* up() const { return weights + 2 * rows * product->arguments.k; }
+  int64_t end() const { return first + rows; }
+};
+
+quantized_mlp::ExpandArguments expand_arguments(const Chunk& chunk) {
+  const ProductArguments& from = chunk.product->arguments;
+  return {{from.b[0], from.b[1]},
+          {chunk.weights, const_cast<char*>(chunk.up())},
+          from.k,
+          static_cast<int>(parts_of(chunk.rows, kTileRows)),
+          chunk.gated ? 2 : 1,
+          chunk.product->codes,
+          static_cast<int>(chunk.first / kTileRows),
+          from.depth_tiles,
+          from.groups,
+          from.shift,
+          from.bfloat16_scales};
+}
+
+int32_t expand(const sdk::OnDevice& gpu, const Chunk& chunk, void* stream, kiln_error* error) {
+  quantized_mlp::ExpandArguments arguments = expand_arguments(chunk);
+  constexpr int64_t kUnits = quantized_mlp::kExpandThreads / 32;  // of a CTA
+  const int64_t units = quantized_mlp::expand_units(arguments.codes, arguments);
+  void* pointers[] = {&arguments};
+  return gpu.launch(
+      quantized_mlp::expand_kernel_of(chunk.product->float16, arguments.codes),
+      {.grid = {static_cast<uint32_t>(std::min<int64_t>(parts_of(units, kUnits), INT32_MAX))},
+       .threads = quantized_mlp::kExpandThreads,
+       .overlap = gpu.has(quantized_mlp::kKernelsWait)},
+      stream, pointers, error);
+}
+
+// What both kinds of kernels take. `Tile`: of a CTA.
+template <class Tile, class Arguments>
+void set_product(Arguments* to, const Chunk& chunk, int64_t tile_rows) {
+  const ProductArguments& from = chunk.product->arguments;
+  to->bias0 = from.bias0;
+  to->bias1 = from.bias1;
+  to->residual = from.residual;
+  to->m = from.m;
+  to->n = from.n;
+  to->tiles_m = static_cast<unsigned>(parts_of(from.m, tile_rows));
+  const int64_t columns = chunk.gated ? Tile::kColumns / 2 : Tile::kColumns;
+  to->tiles_n = static_cast<unsigned>(parts_of(chunk.rows, columns));
+  to->panel = std::min(to->tiles_n, kExpandedPanel);
+  to->gating = from.gating;
+}
+
+// `next`: expanded meanwhile, or null.
+int32_t multiply_sm90(const sdk::OnDevice& gpu, const Chunk& chunk, const Chunk* next, void* stream,
+                      kiln_error* error) {
+  using Tile = quantized_mlp::Sm90ExpandedTile;
+  const ProductArguments& from = chunk.product->arguments;
+  const bool float16 = chunk.product->float16;
+  const sdk::DType dtype = float16 ? sdk::DType::kFloat16 : sdk::DType::kBFloat16;
+  const uint32_t strip =
+      gated_mlp::strip_columns(chunk.gated ? Tile::kColumns / 2 : Tile::kColumns);
+  quantized_mlp::Sm90ExpandedArguments arguments = {};
+  const auto weights = [&](const char* data) {
+    return sdk::MatrixBox{data, dtype, chunk.rows, from.k, Tile::kColumns / 2, gated_mlp::kDepth};
+  };
+  const struct {
+    const char* name;
+    sdk::MatrixBox box;
+    gated_mlp::TensorMap* map;
+  } matrices[] = {
+      {chunk.gated ? "x" : "h",
+       {from.a, dtype, from.m, from.k, gated_mlp::kTokenBox, gated_mlp::kDepth},
+       &arguments.a},
+      {chunk.gated ? "h" : "y",
+       {from.out, dtype, from.m, from.n, Tile::kWarpgroupRows, strip},
+       &arguments.out},
+      {chunk.gated ? "gate" : "down", weights(chunk.weights), &arguments.b0},
+      {"up", weights(chunk.up()), &arguments.b1},
+  };
+  for (const auto& matrix : matrices) {
+    if (matrix.map == &arguments.b1 && !chunk.gated) continue;
+    const int32_t status = gpu.map_matrix(matrix.box, matrix.name, matrix.map, error);
+    if (status != KILN_OK) return status;
+  }
+  set_product<Tile>(&arguments, chunk, 2 * Tile::kRows);
+  arguments.k_blocks = static_cast<unsigned>(parts_of(from.k, gated_mlp::kDepth));
+  arguments.first = static_cast<int>(chunk.first);
+  if (next != nullptr) arguments.next = expand_arguments(*next);
+  const int64_t tiles = int64_t{arguments.tiles_m} * arguments.tiles_n;
+  const int64_t clusters = std::min<int64_t>(tiles, gpu.facts().multiprocessors / 2);
+  void* pointers[] = {&arguments};
+  return gpu.launch(
+      quantized_mlp::expanded_kernel_of(quantized_mlp::kSm90ExpandedKernels, chunk.gated, float16),
+      {.grid = {static_cast<uint32_t>(2 * clusters)},
+       .threads = Tile::kThreads,
+       .cluster = 2,
+       .overlap = gpu.has(quantized_mlp::kKernelsWait)},
+      stream, pointers, error);
+}
+
+int32_t multiply(const sdk::OnDevice& gpu, const Chunk& chunk, void* stream, kiln_error* error) {
+  using Tile = quantized_mlp::ExpandedTile;
+  const ProductArguments& from = chunk.product->arguments;
+  const int64_t skipped = 2 * chunk.first * from.k;  // bytes, to where row 0 would be
+  quantized_mlp::ExpandedArguments arguments = {};
+  set_product<Tile>(&arguments, chunk, Tile::kRows);
+  arguments.a = from.a;
+  arguments.b0 = chunk.weights - skipped;
+  arguments.b1 = chunk.up() - skipped;
+  arguments.out = from.out;
+  arguments.k = from.k;
+  arguments.first = chunk.first;
+  void* pointers[] = {&arguments};
+  return gpu.launch(quantized_mlp::expanded_kernel_of(quantized_mlp::kExpandedKernels, chunk.gated,
+                                                      chunk.product->float16),
+                    {.grid = {arguments.tiles_m * arguments.tiles_n},
+                     .threads = Tile::kThreads,
+                     .overlap = gpu.has(quantized_mlp::kKernelsWait)},
+                    stream, pointers, error);
+}
+
+// Both products, chunk after chunk; the weights of two lie in the workspace, side by side.
+int32_t launch_expanded(const sdk::OnDevice& gpu, const ForwardArguments& call,
+                        const Product& gated, const Product& down, const Workspace& at,
+                        kiln_error* error) {
+  const ExpandedPlan plan = plan_of_expanded(call);
+  char* const places[] = {static_cast<char*>(call.workspace) + at.sums,
+                          static_cast<char*>(call.workspace) + at.sums + at.chunk};
+  const auto chunk_at = [&](bool is_gated, int64_t first, int number) {
+    const Product& product = is_gated ? gated : down;
+    const int64_t columns = !is_gated ? plan.y.columns : first == 0 ? plan.first : plan.h.columns;
+    const int64_t rows = std::min<int64_t>(columns, product.arguments.n - first);
+    return Chunk{&product, is_gated, first, rows, places[number % 2]};
+  };
+  const bool by_wgmma = gpu.has(quantized_mlp::kSm90ExpandedKernels);
+  Chunk chunk = chunk_at(true, 0, 0);
+  int32_t status = expand(gpu, chunk, call.stream, error);
+  for (int number = 1; status == KILN_OK; ++number) {
+    const bool ends = chunk.end() == chunk.product->arguments.n;
+    const bool has_next = chunk.gated || !ends;
+    const Chunk next =
+        has_next ? chunk_at(chunk.gated && !ends, ends ? 0 : chunk.end(), number) : chunk;
+    if (by_wgmma) {
+      status = multiply_sm90(gpu, chunk, has_next ? &next : nullptr, call.stream, error);
+    } else {
+      status = multiply(gpu, chunk, call.stream, error);
+      if (status == KILN_OK && has_next) status = expand(gpu, next, call.stream, error);
+    }
+    if (!has_next) break;
+    chunk = next;
+  }
+  return status;
+}
+
 // `threads` threads, which read activations and write them in another form.
 int32_t launch_activations(const sdk::OnDevice& gpu, int kernel, int64_t threads,
                            ArrangeArguments arguments, void* stream, kiln_error* error) {
@@ -452,8 +655,13 @@ int32_t launch_pack(const sdk::OnDevice& gpu, int kernel, int64_t items, void* a
 }  // namespace
 
 size_t forward_workspace_bytes(const ForwardArguments& call) {
-  return std::max(workspace_of(call, road_of(call, false)).end,
-                  workspace_of(call, road_of(call, true)).end);
+  size_t most = 0;
+  for (const bool has_wide : {false, true}) {
+    for (const bool whole_rows : {false, true}) {
+      most = std::max(most, workspace_of(call, road_of(call, has_wide, whole_rows)).end);
+    }
+  }
+  return most;
 }
 
 int32_t forward(const ForwardArguments& call, kiln_error* error) {
@@ -466,7 +674,7 @@ int32_t forward(const ForwardArguments& call, kiln_error* error) {
   sdk::OnDevice gpu;
   status = gpu.enter(call.device, error);
   if (status != KILN_OK) return status;
-  const Road road = road_of(call, gpu.has(quantized_mlp::kArrange));
+  const Road road = road_of(call, gpu.has(quantized_mlp::kArrange), has_whole_rows(call));
   const Workspace at = workspace_of(call, road);
   char* const workspace = static_cast<char*>(call.workspace);
   const bool rounds = rounds_activations(call) && road != Road::kWide8;
@@ -488,6 +696,9 @@ int32_t forward(const ForwardArguments& call, kiln_error* error) {
     gated.arguments.aligned = call.D % 8 == 0 ? 1 : 0;
   }
   if (is_wide(road) || rounds) gated.arguments.a = workspace;
+  if (status == KILN_OK && road == Road::kExpanded) {
+    return launch_expanded(gpu, call, gated, down_of(call, mlp, at), at, error);
+  }
   if (status == KILN_OK) {
     status = launch(gpu, "forward", gated, plan_gated(call, road), call.stream, error);
   }

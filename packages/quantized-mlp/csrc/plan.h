@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Plan: which kernels a call of forward launches. Pure: of extents, and of which kernels for many
-// tokens the GPU has; the workspace has room for either plan, so that it is known before a GPU is.
+// tokens the GPU has; the workspace has room for any plan, so that it is known before a GPU is.
 #pragma once
 
 #include <stdint.h>
@@ -33,10 +33,13 @@ inline constexpr int kWide8Kernels = kArrange8 + 2;
 inline constexpr int kRound8 = kWide8Kernels + 4 * 2 * 2;  // bf16, f16
 inline constexpr int kSums = kRound8 + 2;  // gated, plain, gated of wide8 [bf16, f16]
 inline constexpr int kNormedKernels = kSums + 6;
-inline constexpr int kNormRows = kNormedKernels + 2 * kCodes;  // bf16, f16
-inline constexpr int kKernels = kNormRows + 2;
+inline constexpr int kNormRows = kNormedKernels + 2 * kCodes;      // bf16, f16
+inline constexpr int kExpand = kNormRows + 2;                      // [bf16, f16][Codes]
+inline constexpr int kExpandedKernels = kExpand + 2 * kCodes;      // [gated, plain][bf16, f16]
+inline constexpr int kSm90ExpandedKernels = kExpandedKernels + 4;  // the same
+inline constexpr int kKernels = kSm90ExpandedKernels + 4;
 
-enum class Road { kDecode, kTiled, kWide, kWide8 };
+enum class Road { kDecode, kTiled, kWide, kWide8, kExpanded };
 
 inline bool is_wide(Road road) {
   return road == Road::kWide || road == Road::kWide8;
@@ -65,14 +68,14 @@ inline constexpr int64_t kCtas = 132;
 // What the wide kernels take on an H200, in microseconds: `wide` in the mean of the kinds of codes.
 // NOTES.md has the fit.
 struct WideCosts {
-  double of_tile[kWideSizes];  // of k, in a CTA of kWideTokens
+  double of_tile[kWideSizes];  // of k, in a CTA of kWideTokens; of 32 `wide` alone
   double of_sums;              // where k is split: to add the parts,
   double of_part;              // each of them,
   double of_tokens;            // and each 64 tokens of a tile that a part has sums of
   double of_cta = 3.6;
 };
 inline WideCosts costs_of(Road road) {
-  return road == Road::kWide8 ? WideCosts{{0.26, 0.26, 0.40}, 2.2, 0.35, 0.028}
+  return road == Road::kWide8 ? WideCosts{{0, 0.26, 0.40}, 2.2, 0.35, 0.028}
                               : WideCosts{{0.55, 0.63, 0.86}, 0.26, 0.07, 0.032};
 }
 
@@ -116,6 +119,64 @@ inline ProductPlan plan_wide(bool gated, int64_t m, int64_t row_tiles, int64_t d
     }
   }
   return best;
+}
+
+// From so many tokens on weights are made numbers of 16 bits first, where `many` would take the
+// codes; NOTES.md has the times.
+inline int64_t fewest_expanded(Road many, Codes codes) {
+  if (many == Road::kTiled) return 512;
+  return codes == Codes::kInt4 ? 1280 : 1024;
+}
+
+// Expanded: chunks of the outputs' columns, whose weights are in the workspace while they are
+// multiplied, those of the next chunk beside them. Times are those on an H200, in microseconds.
+struct Chunks {
+  int64_t columns;
+  int64_t bytes;      // of weights
+  int64_t number;     // of chunks
+  double multiplied;  // one of them
+  double expanded;    // the same, beside a product
+
+  double time() const { return static_cast<double>(number) * std::max(multiplied, expanded); }
+};
+struct ExpandedPlan {
+  int64_t first;  // columns of h's first chunk, which is smaller: nothing runs beside it
+  Chunks h;
+  Chunks y;
+};
+// Of a chunk, unless a tile has more: what is enough where it fills a wave, and at most.
+inline constexpr int64_t kExpandedBytes = 64 << 20;
+inline constexpr int64_t kMostExpandedBytes = 128 << 20;
+inline constexpr int64_t kExpandedTile = 256;  // rows of weights, tokens
+inline constexpr int64_t kExpandedPairs = kCtas / 2;
+
+// As many chunks as fill the waves of pairs of CTAs best: of tiles of 256 rows of weights by 256
+// tokens, of which a CTA of other GPUs has half.
+inline Chunks plan_chunks(int64_t rows, int64_t n, int64_t columns, int64_t k) {
+  constexpr double kOfWave = 1, kOfBlock = 0.79, kOfChunk = 2, kOfByte = 0.65e-6;
+  const int64_t tiles = parts_of(n, columns);
+  const int64_t bytes = 2 * kExpandedTile * k;  // of a tile
+  const int64_t of_wave = parts_of(kExpandedPairs, rows);
+  const int64_t most =
+      std::min(std::max(kExpandedBytes / bytes, of_wave), kMostExpandedBytes / bytes);
+  const int64_t least = parts_of(tiles, std::max<int64_t>(1, most));
+  const double wave = kOfWave + kOfBlock * static_cast<double>(parts_of(k, kTileDepth));
+  Chunks best = {};
+  for (int64_t number = least; number <= std::min(2 * least, tiles); ++number) {
+    const int64_t of = parts_of(tiles, number);
+    const auto waves = static_cast<double>(parts_of(rows * of, kExpandedPairs));
+    const Chunks chunks = {of * columns, of * bytes, parts_of(tiles, of), kOfChunk + wave * waves,
+                           kOfByte * static_cast<double>(of * bytes)};
+    if (best.number == 0 || chunks.time() < best.time()) best = chunks;
+  }
+  return best;
+}
+inline ExpandedPlan plan_expanded(int64_t m, int64_t width, int64_t hidden) {
+  const int64_t rows = parts_of(m, kExpandedTile);
+  constexpr int64_t kColumns = kExpandedTile / 2;  // gated
+  const Chunks h = plan_chunks(rows, hidden, kColumns, width);
+  const int64_t first = std::max<int64_t>(1, kExpandedPairs / rows) * kColumns;
+  return {std::min(first, h.columns), h, plan_chunks(rows, width, kExpandedTile, hidden)};
 }
 
 // m tokens by `row_tiles` of each matrix and `depth_tiles` of k.
@@ -176,6 +237,14 @@ inline bool norms_in_decode(Road road, bool rounds, Codes codes, int64_t m, int6
 }
 inline int normed_kernel_of(bool float16, Codes codes) {
   return kNormedKernels + (float16 ? kCodes : 0) + static_cast<int>(codes);
+}
+
+inline int expand_kernel_of(bool float16, Codes codes) {
+  return kExpand + (float16 ? kCodes : 0) + static_cast<int>(codes);
+}
+// `kernels`: kExpandedKernels or kSm90ExpandedKernels.
+inline int expanded_kernel_of(int kernels, bool gated, bool float16) {
+  return kernels + (gated ? 0 : 2) + (float16 ? 1 : 0);
 }
 
 // The kernel that adds the parts of k.

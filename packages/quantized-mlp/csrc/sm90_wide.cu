@@ -19,13 +19,11 @@
 //                       kernel and sum_gated those of h: a copy is one piece of memory
 //   a stage, two of k   | blocks of tokens, of the first tile and of the second |
 //                       | of each warpgroup, panel, warp: a TileCopy of both |
-//   it is filled        by bulk copies, whose bytes full counts, and copies of scales and zeros,
-//   each
-//                       lane of which arrives there
+//   it is filled        by bulk copies, whose bytes full counts, and by copies of scales and zeros:
+//                       each lane of a producer arrives on full with its own
 //   it is read          codes, scales and zeros by loads, tokens by wgmma
 //   it is free          when each consumer's warp has said so on empty, after its last wgmma there
-//   sums                fp32, [token][row], where the stages were, once all have been read; each
-//   warp
+//   sums                fp32, [token][row], where the stages were, once all have been read; a warp
 //                       takes a token at a time from there
 #include "kernels.cuh"
 #include "sm90_wide.cuh"
@@ -39,30 +37,17 @@ namespace quantized_mlp {
                                            ", %" #a_last "}, %" #b_number ", 1, 1, 1, 0;" \
                : KILN_SUMS_##columns(0)                                                   \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
-__device__ __forceinline__ void multiply_wide(float (&d)[16], const unsigned (&a)[4],
-                                              unsigned long long b, Bfloat16) {
-  KILN_WIDE(32, "bf16", 16, 17, 18, 19, 20);
-}
-__device__ __forceinline__ void multiply_wide(float (&d)[16], const unsigned (&a)[4],
-                                              unsigned long long b, Float16) {
-  KILN_WIDE(32, "f16", 16, 17, 18, 19, 20);
-}
-__device__ __forceinline__ void multiply_wide(float (&d)[32], const unsigned (&a)[4],
-                                              unsigned long long b, Bfloat16) {
-  KILN_WIDE(64, "bf16", 32, 33, 34, 35, 36);
-}
-__device__ __forceinline__ void multiply_wide(float (&d)[32], const unsigned (&a)[4],
-                                              unsigned long long b, Float16) {
-  KILN_WIDE(64, "f16", 32, 33, 34, 35, 36);
-}
-__device__ __forceinline__ void multiply_wide(float (&d)[64], const unsigned (&a)[4],
-                                              unsigned long long b, Bfloat16) {
-  KILN_WIDE(128, "bf16", 64, 65, 66, 67, 68);
-}
-__device__ __forceinline__ void multiply_wide(float (&d)[64], const unsigned (&a)[4],
-                                              unsigned long long b, Float16) {
-  KILN_WIDE(128, "f16", 64, 65, 66, 67, 68);
-}
+#define KILN_MULTIPLY_WIDE(sums, Element, ...)                                          \
+  __device__ __forceinline__ void multiply_wide(float(&d)[sums], const unsigned(&a)[4], \
+                                                unsigned long long b, Element) {        \
+    KILN_WIDE(__VA_ARGS__);                                                             \
+  }
+KILN_MULTIPLY_WIDE(16, Bfloat16, 32, "bf16", 16, 17, 18, 19, 20)
+KILN_MULTIPLY_WIDE(16, Float16, 32, "f16", 16, 17, 18, 19, 20)
+KILN_MULTIPLY_WIDE(32, Bfloat16, 64, "bf16", 32, 33, 34, 35, 36)
+KILN_MULTIPLY_WIDE(32, Float16, 64, "f16", 32, 33, 34, 35, 36)
+KILN_MULTIPLY_WIDE(64, Bfloat16, 128, "bf16", 64, 65, 66, 67, 68)
+KILN_MULTIPLY_WIDE(64, Float16, 128, "f16", 64, 65, 66, 67, 68)
 
 // Arrives once what this thread has copied is there.
 __device__ __forceinline__ void arrive_with_copies(unsigned barrier) {
@@ -77,9 +62,8 @@ struct WideLayout {
   static constexpr int kXBytes = kTokens * kTileDepth * 2;  // of a tile of k
   static constexpr int kStageStep = wide_stage_bytes(bits_of(kCodes), kTokens);
   static constexpr int kStages = wide_stages(bits_of(kCodes), kTokens);
-  static constexpr int kArrivals =
-      1 + 4 * 32;                     // of the bulk copies' bytes, and of producers' lanes
-  static constexpr int kFreeing = 1;  // lanes of each consumer's warp
+  static constexpr int kArrivals = 1 + 4 * 32;  // of the bulk copies' bytes, of producers' lanes
+  static constexpr int kFreeing = 1;            // lanes of each consumer's warp
   static constexpr int kProducerRegisters = 56;
   static constexpr int kConsumerRegisters = 224;
   static_assert(kStageStep == kUnit * kXBytes + kWideRowTiles * Copy::kBytes);
@@ -135,7 +119,6 @@ struct Wide : WideStages<kGated, kOfTokens, WideLayout<kCodes, kOfTokens>> {
   using typename Base::Copy;
   using typename Base::Sums;
 
-  static constexpr int kBits = bits_of(kCodes);
   static constexpr bool kIsE4m3 = kCodes == Codes::kE4m3;
   using Groups = GroupWords<kCodes>;
   static constexpr int kLoads = Copy::kLoads;
@@ -156,7 +139,7 @@ struct Wide : WideStages<kGated, kOfTokens, WideLayout<kCodes, kOfTokens>> {
                                  ((of / 4 * kPanels + panel) * 4 + of % 4) * Copy::kBytes);
   }
 
-  // One thread's copies of a stage: codes of four row tiles, and of some warps tokens.
+  // One thread's copies of a stage: codes of four row tiles, and of some warps a tile of tokens.
   __device__ __forceinline__ void copy(int by, unsigned stage, int tile) const {
     const unsigned to = stage_at(stage);
     const int tiles = last - tile < kUnit ? last - tile : kUnit;
@@ -212,11 +195,8 @@ struct Wide : WideStages<kGated, kOfTokens, WideLayout<kCodes, kOfTokens>> {
     }
   }
 
-  struct TileCodes {
-    uint4 words[kLoads];
-  };
   __device__ __forceinline__ void load_codes(unsigned stage, int panel, int of_unit,
-                                             TileCodes& codes) const {
+                                             TileCodes<kCodes>& codes) const {
     const unsigned from = stage_at(stage) + copy_at(warp, panel) +
                           static_cast<unsigned>(of_unit * kCodeBytes + lane_byte<kCodes>(lane));
 #pragma unroll
@@ -231,27 +211,14 @@ struct Wide : WideStages<kGated, kOfTokens, WideLayout<kCodes, kOfTokens>> {
   }
 
   // The numbers of instruction `number` of a tile's four; `group`: of its 32 columns, in the stage.
-  __device__ __forceinline__ static void make(const TileCodes& codes, const Groups& groups,
+  __device__ __forceinline__ static void make(const TileCodes<kCodes>& codes, const Groups& groups,
                                               int group, int number, unsigned (&a)[4]) {
-    const int step = number / 2;
+    codes.run(Dequantizer<Element, kCodes>(groups.zero(group)), number, a);
     if constexpr (kIsE4m3) {
-      const uint4& low = codes.words[0];
-      const uint4& high = codes.words[1];
-      const uint4 words =
-          step == 0 ? uint4{low.x, high.x, low.y, high.y} : uint4{low.z, high.z, low.w, high.w};
-      Dequantizer<Element, kCodes>(0).run(words, number % 2, a);
       const float2 scales = groups.scale(group, 0);
-      const float of_rows[2] = {scales.x, scales.y};
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float2 both = gated_mlp::unpack_pair<Element>(a[i]);
-        a[i] = gated_mlp::pack_pair(both.x * of_rows[i % 2], both.y * of_rows[i % 2], Element{});
-      }
-      return;
+      for (int i = 0; i < 4; ++i) a[i] = scaled<Element>(a[i], i % 2 == 0 ? scales.x : scales.y);
     } else {
-      const uint4& words = codes.words[kBits == 8 ? step : 0];
-      const Dequantizer<Element, kCodes> numbers(groups.zero(group));
-      numbers.run(words, kBits == 4 ? number : number % 2, a);
       const unsigned scales[2] = {permuted(groups.scales[group], 0, 0x1010u),
                                   permuted(groups.scales[group], 0, 0x3232u)};
 #pragma unroll
@@ -292,7 +259,7 @@ struct Wide : WideStages<kGated, kOfTokens, WideLayout<kCodes, kOfTokens>> {
       barrier_wait(full(ring.stage), ring.parity);
       load_groups(ring.stage, groups);
     }
-    TileCodes codes[kPanels];
+    TileCodes<kCodes> codes[kPanels];
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel) {
       load_codes(ring.stage, panel, kNext, codes[panel]);
@@ -332,7 +299,7 @@ struct Wide : WideStages<kGated, kOfTokens, WideLayout<kCodes, kOfTokens>> {
     load_groups(ring.stage, groups);
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel) {
-      TileCodes codes;
+      TileCodes<kCodes> codes;
       load_codes(ring.stage, panel, 0, codes);
 #pragma unroll
       for (int i = 0; i < 4; ++i) make(codes, groups[panel], i / 2, i, a[panel][i]);

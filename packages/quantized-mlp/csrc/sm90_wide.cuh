@@ -23,11 +23,6 @@ __device__ __forceinline__ void copy_bulk(unsigned shared, const void* global, u
       "l"(global), "r"(bytes), "r"(barrier)
       : "memory");
 }
-__device__ __forceinline__ void store_bulk(void* global, unsigned shared, unsigned bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global),
-               "r"(shared), "r"(bytes)
-               : "memory");
-}
 __device__ __forceinline__ void store_one_shared(unsigned address, float one) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(one) : "memory");
 }

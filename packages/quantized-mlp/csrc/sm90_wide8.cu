@@ -32,6 +32,12 @@
 
 namespace quantized_mlp {
 
+__device__ __forceinline__ void store_bulk(void* global, unsigned shared, unsigned bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global),
+               "r"(shared), "r"(bytes)
+               : "memory");
+}
+
 __device__ __forceinline__ float load_one_shared(unsigned address) {
   float one;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(one) : "r"(address) : "memory");

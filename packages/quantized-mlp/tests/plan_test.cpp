@@ -33,6 +33,45 @@ TEST_CASE("plan: how many tokens decode takes") {
   }
 }
 
+TEST_CASE("plan: from how many tokens weights are expanded") {
+  CHECK(fewest_expanded(Road::kTiled, Codes::kInt4) == 512);
+  CHECK(fewest_expanded(Road::kTiled, Codes::kE4m3) == 512);
+  CHECK(fewest_expanded(Road::kWide, Codes::kInt4) == 1280);
+  CHECK(fewest_expanded(Road::kWide, Codes::kInt8) == 1024);
+  CHECK(fewest_expanded(Road::kWide, Codes::kE4m3) == 1024);
+}
+
+TEST_CASE(
+    "plan: chunks of expanded weights are whole tiles, and as large as memory and waves say") {
+  for (const int64_t m : {512, 1300, 4096, 100000}) {
+    for (const int64_t width : {8, 200, 4096, 8192, 200000}) {
+      for (const int64_t hidden : {16, 1408, 14336, 28672}) {
+        CAPTURE(m);
+        CAPTURE(width);
+        CAPTURE(hidden);
+        const ExpandedPlan plan = plan_expanded(m, width, hidden);
+        CHECK(plan.first % 128 == 0);
+        CHECK(plan.first >= 128);
+        CHECK(plan.first <= plan.h.columns);
+        const auto check = [](const Chunks& chunks, int64_t columns, int64_t n, int64_t k) {
+          CHECK(chunks.columns % columns == 0);
+          CHECK(chunks.columns * chunks.number >= n);
+          CHECK(chunks.columns * (chunks.number - 1) < n);
+          CHECK(chunks.bytes == chunks.columns / columns * 512 * k);
+          CHECK((chunks.bytes <= kMostExpandedBytes || chunks.columns == columns));
+        };
+        check(plan.h, 128, hidden, width);
+        check(plan.y, 256, width, hidden);
+      }
+    }
+  }
+  // 512 tokens are two rows of tiles: all 16 of y, which are 117 MB, do not fill a wave of 66.
+  CHECK(plan_expanded(512, 4096, 14336).y.columns == 4096);
+  CHECK(plan_expanded(4096, 4096, 14336).y.bytes <= kExpandedBytes);
+  // 16 rows: four tiles of h are the most of a wave.
+  CHECK(plan_expanded(4096, 4096, 14336).first == 4 * 128);
+}
+
 TEST_CASE("plan: all tokens and rows have a CTA") {
   for (const Road road : {Road::kDecode, Road::kTiled, Road::kWide, Road::kWide8}) {
     for (const bool gated : {true, false}) {

@@ -5,16 +5,16 @@
 //   workspace of forward    h [M, 16 HR] in the dtype of x | where plan.h splits k: the sums of the
 //                           parts, fp32, of one product after the other
 //   of the wide kernels     x, then h, as blocks of 64 tokens and 64 columns | sums
-//   x with a norm           at the end, [M, D] in its dtype, where no kernel norms it on its way
 //   of the expanded ones    h | the weights of two chunks, as numbers of 16 bits
+//   x with a norm           at the end, [M, D] in its dtype, where no kernel norms it on its way
 //   activations of e4m3     of wide8 x, then h, as blocks of 64 tokens and 128 columns | sums | the
 //                           scales of x, then of h; else x and h in x's dtype, rounded | sums
 #include <kiln/sdk/device.hpp>
 
 #include <algorithm>
 
-#include "arguments.h"
 #include "expanded.h"
+#include "expanded.hpp"
 #include "float8.h"
 #include "package.gen.hpp"
 #include "plan.h"
@@ -60,10 +60,12 @@ namespace kiln::sdk {
   }
 #define KILN_NORMS(name) KILN_NORM(name "_int4"), KILN_NORM(name "_int8"), KILN_NORM(name "_e4m3")
 
-#define KILN_EXPANDS(type)                                                                      \
-  {"smxx_expanded", "expand_" type "_int4", 0}, {"smxx_expanded", "expand_" type "_int8", 0}, { \
-    "smxx_expanded", "expand_" type "_e4m3", 0                                                  \
+#define KILN_EXPAND(name)              \
+  KernelSpec {                         \
+    "smxx_expanded", "expand_" name, 0 \
   }
+#define KILN_EXPANDS(type) \
+  KILN_EXPAND(type "_int4"), KILN_EXPAND(type "_int8"), KILN_EXPAND(type "_e4m3")
 #define KILN_EXPANDED_OF(image, name, Tile)                    \
   KernelSpec {                                                 \
     image "_expanded", name, quantized_mlp::Tile::kSharedBytes \
@@ -147,7 +149,6 @@ using quantized_mlp::UnpackCodesArguments;
 
 constexpr uint32_t kThreads = 256;
 constexpr int64_t kMostBlocks = 65535;  // of a grid's y
-constexpr uint32_t kExpandedPanel = 8;  // columns of tiles that CTAs walk over together
 
 bool is_aligned(const void* address, uintptr_t bytes) {
   return reinterpret_cast<uintptr_t>(address) % bytes == 0;
@@ -195,11 +196,14 @@ Road road_of(const ForwardArguments& call, bool has_wide, bool whole_rows) {
     many = Road::kWide;
   }
   const bool invariant = call.batch_invariant == ForwardArguments::BatchInvariant::kYes;
-  const int64_t weights = call.HR * kTileRows * call.D;
-  const int64_t few = quantized_mlp::most_decoded(many, weights);
+  const int64_t hidden = call.HR * kTileRows;
+  const int64_t few = quantized_mlp::most_decoded(many, hidden * call.D);
   if (invariant || call.M <= few) return Road::kDecode;
   // Activations in FP8 are multiplied by weights that are not rounded.
-  if (!whole_rows || rounds_activations(call) || call.HR == 0) return many;
+  if (!whole_rows || rounds_activations(call) ||
+      !quantized_mlp::can_expand(call.M, call.D, hidden)) {
+    return many;
+  }
   const Codes codes = is_e4m3 ? Codes::kE4m3 : call.T == 512 ? Codes::kInt4 : Codes::kInt8;
   return call.M < quantized_mlp::fewest_expanded(many, codes) ? many : Road::kExpanded;
 }
@@ -276,15 +280,6 @@ int32_t check_alignment(const char* op, const char* name, const Matrix& matrix, 
                    "16, %d and 4 bytes",
                    op, name, static_cast<int>(two_scales));
 }
-
-// One product, but for its plan. `normed`: by its kernel.
-struct Product {
-  bool float16;
-  Codes codes;
-  ProductArguments arguments;
-  bool normed = false;
-  NormArguments norm = {};
-};
 
 void set_matrix(ProductArguments* arguments, const Matrix& first, const Matrix& second) {
   arguments->b[0] = {first.codes, first.scales, first.zeros};
@@ -396,164 +391,6 @@ Product down_of(const ForwardArguments& call, const Mlp& mlp, const Workspace& a
   arguments.aligned = 1;
   arguments.paired = call.D % 2 == 0 && is_aligned(call.y.data, 4) ? 1 : 0;
   return one;
-}
-
-// A part of a product's columns, whose weights lie at `weights`: gate's, then up's.
-struct Chunk {
-  const Product* product;
-  bool gated;
-  int64_t first;
-  int64_t rows;
-  char* weights;
-
-  const char* up() const { return weights + 2 * rows * product->arguments.k; }
-  int64_t end() const { return first + rows; }
-};
-
-quantized_mlp::ExpandArguments expand_arguments(const Chunk& chunk) {
-  const ProductArguments& from = chunk.product->arguments;
-  return {{from.b[0], from.b[1]},
-          {chunk.weights, const_cast<char*>(chunk.up())},
-          from.k,
-          static_cast<int>(parts_of(chunk.rows, kTileRows)),
-          chunk.gated ? 2 : 1,
-          chunk.product->codes,
-          static_cast<int>(chunk.first / kTileRows),
-          from.depth_tiles,
-          from.groups,
-          from.shift,
-          from.bfloat16_scales};
-}
-
-int32_t expand(const sdk::OnDevice& gpu, const Chunk& chunk, void* stream, kiln_error* error) {
-  quantized_mlp::ExpandArguments arguments = expand_arguments(chunk);
-  constexpr int64_t kUnits = quantized_mlp::kExpandThreads / 32;  // of a CTA
-  const int64_t units = quantized_mlp::expand_units(arguments.codes, arguments);
-  void* pointers[] = {&arguments};
-  return gpu.launch(
-      quantized_mlp::expand_kernel_of(chunk.product->float16, arguments.codes),
-      {.grid = {static_cast<uint32_t>(std::min<int64_t>(parts_of(units, kUnits), INT32_MAX))},
-       .threads = quantized_mlp::kExpandThreads,
-       .overlap = gpu.has(quantized_mlp::kKernelsWait)},
-      stream, pointers, error);
-}
-
-// What both kinds of kernels take. `Tile`: of a CTA.
-template <class Tile, class Arguments>
-void set_product(Arguments* to, const Chunk& chunk, int64_t tile_rows) {
-  const ProductArguments& from = chunk.product->arguments;
-  to->bias0 = from.bias0;
-  to->bias1 = from.bias1;
-  to->residual = from.residual;
-  to->m = from.m;
-  to->n = from.n;
-  to->tiles_m = static_cast<unsigned>(parts_of(from.m, tile_rows));
-  const int64_t columns = chunk.gated ? Tile::kColumns / 2 : Tile::kColumns;
-  to->tiles_n = static_cast<unsigned>(parts_of(chunk.rows, columns));
-  to->panel = std::min(to->tiles_n, kExpandedPanel);
-  to->gating = from.gating;
-}
-
-// `next`: expanded meanwhile, or null.
-int32_t multiply_sm90(const sdk::OnDevice& gpu, const Chunk& chunk, const Chunk* next, void* stream,
-                      kiln_error* error) {
-  using Tile = quantized_mlp::Sm90ExpandedTile;
-  const ProductArguments& from = chunk.product->arguments;
-  const bool float16 = chunk.product->float16;
-  const sdk::DType dtype = float16 ? sdk::DType::kFloat16 : sdk::DType::kBFloat16;
-  const uint32_t strip =
-      gated_mlp::strip_columns(chunk.gated ? Tile::kColumns / 2 : Tile::kColumns);
-  quantized_mlp::Sm90ExpandedArguments arguments = {};
-  const auto weights = [&](const char* data) {
-    return sdk::MatrixBox{data, dtype, chunk.rows, from.k, Tile::kColumns / 2, gated_mlp::kDepth};
-  };
-  const struct {
-    const char* name;
-    sdk::MatrixBox box;
-    gated_mlp::TensorMap* map;
-  } matrices[] = {
-      {chunk.gated ? "x" : "h",
-       {from.a, dtype, from.m, from.k, gated_mlp::kTokenBox, gated_mlp::kDepth},
-       &arguments.a},
-      {chunk.gated ? "h" : "y",
-       {from.out, dtype, from.m, from.n, Tile::kWarpgroupRows, strip},
-       &arguments.out},
-      {chunk.gated ? "gate" : "down", weights(chunk.weights), &arguments.b0},
-      {"up", weights(chunk.up()), &arguments.b1},
-  };
-  for (const auto& matrix : matrices) {
-    if (matrix.map == &arguments.b1 && !chunk.gated) continue;
-    const int32_t status = gpu.map_matrix(matrix.box, matrix.name, matrix.map, error);
-    if (status != KILN_OK) return status;
-  }
-  set_product<Tile>(&arguments, chunk, 2 * Tile::kRows);
-  arguments.k_blocks = static_cast<unsigned>(parts_of(from.k, gated_mlp::kDepth));
-  arguments.first = static_cast<int>(chunk.first);
-  if (next != nullptr) arguments.next = expand_arguments(*next);
-  const int64_t tiles = int64_t{arguments.tiles_m} * arguments.tiles_n;
-  const int64_t clusters = std::min<int64_t>(tiles, gpu.facts().multiprocessors / 2);
-  void* pointers[] = {&arguments};
-  return gpu.launch(
-      quantized_mlp::expanded_kernel_of(quantized_mlp::kSm90ExpandedKernels, chunk.gated, float16),
-      {.grid = {static_cast<uint32_t>(2 * clusters)},
-       .threads = Tile::kThreads,
-       .cluster = 2,
-       .overlap = gpu.has(quantized_mlp::kKernelsWait)},
-      stream, pointers, error);
-}
-
-int32_t multiply(const sdk::OnDevice& gpu, const Chunk& chunk, void* stream, kiln_error* error) {
-  using Tile = quantized_mlp::ExpandedTile;
-  const ProductArguments& from = chunk.product->arguments;
-  const int64_t skipped = 2 * chunk.first * from.k;  // bytes, to where row 0 would be
-  quantized_mlp::ExpandedArguments arguments = {};
-  set_product<Tile>(&arguments, chunk, Tile::kRows);
-  arguments.a = from.a;
-  arguments.b0 = chunk.weights - skipped;
-  arguments.b1 = chunk.up() - skipped;
-  arguments.out = from.out;
-  arguments.k = from.k;
-  arguments.first = chunk.first;
-  void* pointers[] = {&arguments};
-  return gpu.launch(quantized_mlp::expanded_kernel_of(quantized_mlp::kExpandedKernels, chunk.gated,
-                                                      chunk.product->float16),
-                    {.grid = {arguments.tiles_m * arguments.tiles_n},
-                     .threads = Tile::kThreads,
-                     .overlap = gpu.has(quantized_mlp::kKernelsWait)},
-                    stream, pointers, error);
-}
-
-// Both products, chunk after chunk; the weights of two lie in the workspace, side by side.
-int32_t launch_expanded(const sdk::OnDevice& gpu, const ForwardArguments& call,
-                        const Product& gated, const Product& down, const Workspace& at,
-                        kiln_error* error) {
-  const ExpandedPlan plan = plan_of_expanded(call);
-  char* const places[] = {static_cast<char*>(call.workspace) + at.sums,
-                          static_cast<char*>(call.workspace) + at.sums + at.chunk};
-  const auto chunk_at = [&](bool is_gated, int64_t first, int number) {
-    const Product& product = is_gated ? gated : down;
-    const int64_t columns = !is_gated ? plan.y.columns : first == 0 ? plan.first : plan.h.columns;
-    const int64_t rows = std::min<int64_t>(columns, product.arguments.n - first);
-    return Chunk{&product, is_gated, first, rows, places[number % 2]};
-  };
-  const bool by_wgmma = gpu.has(quantized_mlp::kSm90ExpandedKernels);
-  Chunk chunk = chunk_at(true, 0, 0);
-  int32_t status = expand(gpu, chunk, call.stream, error);
-  for (int number = 1; status == KILN_OK; ++number) {
-    const bool ends = chunk.end() == chunk.product->arguments.n;
-    const bool has_next = chunk.gated || !ends;
-    const Chunk next =
-        has_next ? chunk_at(chunk.gated && !ends, ends ? 0 : chunk.end(), number) : chunk;
-    if (by_wgmma) {
-      status = multiply_sm90(gpu, chunk, has_next ? &next : nullptr, call.stream, error);
-    } else {
-      status = multiply(gpu, chunk, call.stream, error);
-      if (status == KILN_OK && has_next) status = expand(gpu, next, call.stream, error);
-    }
-    if (!has_next) break;
-    chunk = next;
-  }
-  return status;
 }
 
 // `threads` threads, which read activations and write them in another form.
@@ -697,7 +534,8 @@ int32_t forward(const ForwardArguments& call, kiln_error* error) {
   }
   if (is_wide(road) || rounds) gated.arguments.a = workspace;
   if (status == KILN_OK && road == Road::kExpanded) {
-    return launch_expanded(gpu, call, gated, down_of(call, mlp, at), at, error);
+    const Product products[] = {gated, down_of(call, mlp, at)};
+    return launch_expanded(gpu, products, plan_of_expanded(call), at.chunk, call.stream, error);
   }
   if (status == KILN_OK) {
     status = launch(gpu, "forward", gated, plan_gated(call, road), call.stream, error);

@@ -128,6 +128,12 @@ inline int64_t fewest_expanded(Road many, Codes codes) {
   return codes == Codes::kInt4 ? 1280 : 1024;
 }
 
+// Beyond these a grid might be too large. H is not 0.
+inline bool can_expand(int64_t m, int64_t width, int64_t hidden) {
+  constexpr int64_t kMostWidth = 1 << 24;
+  return m <= 1 << 20 && width <= kMostWidth && hidden > 0 && hidden <= kMostWidth;
+}
+
 // Expanded: chunks of the outputs' columns, whose weights are in the workspace while they are
 // multiplied, those of the next chunk beside them. Times are those on an H200, in microseconds.
 struct Chunks {

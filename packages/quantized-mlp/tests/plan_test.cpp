@@ -39,6 +39,11 @@ TEST_CASE("plan: from how many tokens weights are expanded") {
   CHECK(fewest_expanded(Road::kWide, Codes::kInt4) == 1280);
   CHECK(fewest_expanded(Road::kWide, Codes::kInt8) == 1024);
   CHECK(fewest_expanded(Road::kWide, Codes::kE4m3) == 1024);
+  CHECK(can_expand(1 << 20, 1 << 24, 1 << 24));
+  CHECK_FALSE(can_expand((1 << 20) + 1, 4096, 14336));
+  CHECK_FALSE(can_expand(2048, (1 << 24) + 8, 14336));
+  CHECK_FALSE(can_expand(2048, 4096, (1 << 24) + 16));
+  CHECK_FALSE(can_expand(2048, 4096, 0));
 }
 
 TEST_CASE(

@@ -145,25 +145,25 @@ int32_t multiply(const sdk::OnDevice& gpu, const Chunk& chunk, void* stream, kil
 int32_t launch_expanded(const sdk::OnDevice& gpu, const Product (&products)[2],
                         const quantized_mlp::ExpandedPlan& plan, size_t chunk_bytes, void* stream,
                         kiln_error* error) {
+  const bool beside = gpu.has(quantized_mlp::kSm90ExpandedKernels);
   char* const first_place = reinterpret_cast<char*>(products[0].arguments.parts);
-  char* const places[] = {first_place, first_place + chunk_bytes};
+  char* const places[] = {first_place, beside ? first_place + chunk_bytes : first_place};
   const auto chunk_at = [&](bool gated, int64_t first, int number) {
     const Product& product = products[gated ? 0 : 1];
     const int64_t columns = !gated ? plan.y.columns : first == 0 ? plan.first : plan.h.columns;
     const int64_t rows = std::min<int64_t>(columns, product.arguments.n - first);
     return Chunk{&product, gated, first, rows, places[number % 2]};
   };
-  const bool by_wgmma = gpu.has(quantized_mlp::kSm90ExpandedKernels);
   Chunk chunk = chunk_at(true, 0, 0);
   int32_t status = expand(gpu, chunk, stream, error);
   for (int number = 1; status == KILN_OK; ++number) {
     const bool ends = chunk.end() == chunk.product->arguments.n;
     if (ends && !chunk.gated) {
-      return by_wgmma ? multiply_sm90(gpu, chunk, nullptr, stream, error)
-                      : multiply(gpu, chunk, stream, error);
+      return beside ? multiply_sm90(gpu, chunk, nullptr, stream, error)
+                    : multiply(gpu, chunk, stream, error);
     }
     const Chunk next = chunk_at(chunk.gated && !ends, ends ? 0 : chunk.end(), number);
-    if (by_wgmma) {
+    if (beside) {
       status = multiply_sm90(gpu, chunk, &next, stream, error);
     } else {
       status = multiply(gpu, chunk, stream, error);

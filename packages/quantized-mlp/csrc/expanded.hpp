@@ -20,7 +20,8 @@ struct Product {
   quantized_mlp::NormArguments norm = {};
 };
 
-// The gated product, then the other. Their `parts` have room for two chunks of `chunk_bytes`.
+// The gated product, then the other. Their `parts` have room for a chunk of `chunk_bytes`; on SM
+// 9.0, where the next one's weights are made meanwhile, for two.
 int32_t launch_expanded(const sdk::OnDevice& gpu, const Product (&products)[2],
                         const quantized_mlp::ExpandedPlan& plan, size_t chunk_bytes, void* stream,
                         kiln_error* error);

@@ -5,7 +5,7 @@
 //   workspace of forward    h [M, 16 HR] in the dtype of x | where plan.h splits k: the sums of the
 //                           parts, fp32, of one product after the other
 //   of the wide kernels     x, then h, as blocks of 64 tokens and 64 columns | sums
-//   of the expanded ones    h | the weights of two chunks, as numbers of 16 bits
+//   of the expanded ones    h | the weights of a chunk, or two, as numbers of 16 bits
 //   x with a norm           at the end, [M, D] in its dtype, where no kernel norms it on its way
 //   activations of e4m3     of wide8 x, then h, as blocks of 64 tokens and 128 columns | sums | the
 //                           scales of x, then of h; else x and h in x's dtype, rounded | sums
@@ -175,8 +175,8 @@ ProductPlan plan_gated(const ForwardArguments& call, Road road) {
 ProductPlan plan_down(const ForwardArguments& call, Road road) {
   return plan_product(false, call.M, call.DR, call.HK, road);
 }
-ExpandedPlan plan_of_expanded(const ForwardArguments& call) {
-  return quantized_mlp::plan_expanded(call.M, call.D, call.HR * kTileRows);
+ExpandedPlan plan_of_expanded(const ForwardArguments& call, bool has_wide) {
+  return quantized_mlp::plan_expanded(call.M, call.D, call.HR * kTileRows, has_wide);
 }
 
 // Whether rows of x, y and the residual begin at multiples of 16 bytes.
@@ -185,7 +185,7 @@ bool has_whole_rows(const ForwardArguments& call) {
          is_aligned(data_or_null(call.residual), 16);
 }
 
-// `has_wide`: the GPU has the kernels wide and wide8; `whole_rows`: as has_whole_rows says. Those
+// `has_wide`: the GPU has the kernels for SM 9.0; `whole_rows`: as has_whole_rows says. Those
 // of `wide` multiply whole numbers by scales of x's dtype, codes of e4m3 by fp32.
 Road road_of(const ForwardArguments& call, bool has_wide, bool whole_rows) {
   const bool is_e4m3 = call.gate_scales.dtype == sdk::DType::kFloat32;
@@ -226,7 +226,7 @@ struct Workspace {
   size_t end;
 };
 
-Workspace workspace_of(const ForwardArguments& call, Road road) {
+Workspace workspace_of(const ForwardArguments& call, Road road, bool has_wide) {
   Workspace at = {};
   const auto bytes_of = [&](int64_t columns) {
     return (static_cast<size_t>(call.M * columns) * 2 + 255) / 256 * 256;
@@ -244,13 +244,13 @@ Workspace workspace_of(const ForwardArguments& call, Road road) {
     at.h = rounds_activations(call) ? bytes_of(call.D) : 0;
     at.sums = at.h + bytes_of(call.HR * kTileRows);
   }
-  // One product's sums after the other's; or two chunks' weights.
+  // One product's sums after the other's; or the weights of a chunk, and of the next one.
   int64_t of_gated = 0;
   int64_t of_down = 0;
   if (road == Road::kExpanded) {
-    const ExpandedPlan plan = plan_of_expanded(call);
+    const ExpandedPlan plan = plan_of_expanded(call, has_wide);
     at.chunk = (static_cast<size_t>(std::max(plan.h.bytes, plan.y.bytes)) + 255) / 256 * 256;
-    of_gated = static_cast<int64_t>(2 * at.chunk);
+    of_gated = static_cast<int64_t>((has_wide ? 2 : 1) * at.chunk);
   } else {
     of_gated = bytes_of_sums(plan_gated(call, road), call.M, call.HR * kTileRows);
     of_down = bytes_of_sums(plan_down(call, road), call.M, call.D);
@@ -495,7 +495,8 @@ size_t forward_workspace_bytes(const ForwardArguments& call) {
   size_t most = 0;
   for (const bool has_wide : {false, true}) {
     for (const bool whole_rows : {false, true}) {
-      most = std::max(most, workspace_of(call, road_of(call, has_wide, whole_rows)).end);
+      const Road road = road_of(call, has_wide, whole_rows);
+      most = std::max(most, workspace_of(call, road, has_wide).end);
     }
   }
   return most;
@@ -511,8 +512,9 @@ int32_t forward(const ForwardArguments& call, kiln_error* error) {
   sdk::OnDevice gpu;
   status = gpu.enter(call.device, error);
   if (status != KILN_OK) return status;
-  const Road road = road_of(call, gpu.has(quantized_mlp::kArrange), has_whole_rows(call));
-  const Workspace at = workspace_of(call, road);
+  const bool has_wide = gpu.has(quantized_mlp::kArrange);
+  const Road road = road_of(call, has_wide, has_whole_rows(call));
+  const Workspace at = workspace_of(call, road, has_wide);
   char* const workspace = static_cast<char*>(call.workspace);
   const bool rounds = rounds_activations(call) && road != Road::kWide8;
   const bool norms = call.norm_weight.present;
@@ -535,7 +537,8 @@ int32_t forward(const ForwardArguments& call, kiln_error* error) {
   if (is_wide(road) || rounds) gated.arguments.a = workspace;
   if (status == KILN_OK && road == Road::kExpanded) {
     const Product products[] = {gated, down_of(call, mlp, at)};
-    return launch_expanded(gpu, products, plan_of_expanded(call), at.chunk, call.stream, error);
+    return launch_expanded(gpu, products, plan_of_expanded(call, has_wide), at.chunk, call.stream,
+                           error);
   }
   if (status == KILN_OK) {
     status = launch(gpu, "forward", gated, plan_gated(call, road), call.stream, error);

@@ -135,54 +135,57 @@ inline bool can_expand(int64_t m, int64_t width, int64_t hidden) {
 }
 
 // Expanded: chunks of the outputs' columns, whose weights are in the workspace while they are
-// multiplied, those of the next chunk beside them. Times are those on an H200, in microseconds.
+// multiplied.
 struct Chunks {
   int64_t columns;
-  int64_t bytes;      // of weights
-  int64_t number;     // of chunks
-  double multiplied;  // one of them
-  double expanded;    // the same, beside a product
-
-  double time() const { return static_cast<double>(number) * std::max(multiplied, expanded); }
+  int64_t bytes;   // of weights
+  int64_t number;  // of chunks
+  double time;     // of all, on an H200, in microseconds
 };
 struct ExpandedPlan {
-  int64_t first;  // columns of h's first chunk, which is smaller: nothing runs beside it
+  int64_t first;  // columns of h's first chunk
   Chunks h;
   Chunks y;
 };
-// Of a chunk, unless a tile has more: what is enough where it fills a wave, and at most.
-inline constexpr int64_t kExpandedBytes = 64 << 20;
+// Of a chunk, unless a tile has more. Beside another one so many are enough where they fill a wave.
 inline constexpr int64_t kMostExpandedBytes = 128 << 20;
+inline constexpr int64_t kBesideBytes = 64 << 20;
 inline constexpr int64_t kExpandedTile = 256;  // rows of weights, tokens
 inline constexpr int64_t kExpandedPairs = kCtas / 2;
 
 // As many chunks as fill the waves of pairs of CTAs best: of tiles of 256 rows of weights by 256
-// tokens, of which a CTA of other GPUs has half.
-inline Chunks plan_chunks(int64_t rows, int64_t n, int64_t columns, int64_t k) {
+// tokens, of which a CTA of other GPUs than SM 9.0 has half. `beside`: while one chunk is
+// multiplied, the next one's weights are made.
+inline Chunks plan_chunks(int64_t rows, int64_t n, int64_t columns, int64_t k, bool beside) {
   constexpr double kOfWave = 1, kOfBlock = 0.79, kOfChunk = 2, kOfByte = 0.65e-6;
   const int64_t tiles = parts_of(n, columns);
   const int64_t bytes = 2 * kExpandedTile * k;  // of a tile
   const int64_t of_wave = parts_of(kExpandedPairs, rows);
-  const int64_t most =
-      std::min(std::max(kExpandedBytes / bytes, of_wave), kMostExpandedBytes / bytes);
+  int64_t most = kMostExpandedBytes / bytes;
+  if (beside) most = std::min(most, std::max(kBesideBytes / bytes, of_wave));
   const int64_t least = parts_of(tiles, std::max<int64_t>(1, most));
   const double wave = kOfWave + kOfBlock * static_cast<double>(parts_of(k, kTileDepth));
   Chunks best = {};
   for (int64_t number = least; number <= std::min(2 * least, tiles); ++number) {
     const int64_t of = parts_of(tiles, number);
     const auto waves = static_cast<double>(parts_of(rows * of, kExpandedPairs));
-    const Chunks chunks = {of * columns, of * bytes, parts_of(tiles, of), kOfChunk + wave * waves,
-                           kOfByte * static_cast<double>(of * bytes)};
-    if (best.number == 0 || chunks.time() < best.time()) best = chunks;
+    const double multiplied = kOfChunk + wave * waves;
+    const double expanded = beside ? kOfByte * static_cast<double>(of * bytes) : 0;
+    const int64_t chunks = parts_of(tiles, of);
+    const double time = static_cast<double>(chunks) * std::max(multiplied, expanded);
+    if (best.number == 0 || time < best.time) best = {of * columns, of * bytes, chunks, time};
   }
   return best;
 }
-inline ExpandedPlan plan_expanded(int64_t m, int64_t width, int64_t hidden) {
+inline ExpandedPlan plan_expanded(int64_t m, int64_t width, int64_t hidden, bool beside) {
   const int64_t rows = parts_of(m, kExpandedTile);
   constexpr int64_t kColumns = kExpandedTile / 2;  // gated
-  const Chunks h = plan_chunks(rows, hidden, kColumns, width);
+  const Chunks h = plan_chunks(rows, hidden, kColumns, width, beside);
+  const Chunks y = plan_chunks(rows, width, kExpandedTile, hidden, beside);
+  if (!beside) return {h.columns, h, y};
+  // Beside the making of the first one's weights nothing is multiplied.
   const int64_t first = std::max<int64_t>(1, kExpandedPairs / rows) * kColumns;
-  return {std::min(first, h.columns), h, plan_chunks(rows, width, kExpandedTile, hidden)};
+  return {std::min(first, h.columns), h, y};
 }
 
 // m tokens by `row_tiles` of each matrix and `depth_tiles` of k.

@@ -54,7 +54,7 @@ TEST_CASE(
         CAPTURE(m);
         CAPTURE(width);
         CAPTURE(hidden);
-        const ExpandedPlan plan = plan_expanded(m, width, hidden);
+        const ExpandedPlan plan = plan_expanded(m, width, hidden, m != 4096);
         CHECK(plan.first % 128 == 0);
         CHECK(plan.first >= 128);
         CHECK(plan.first <= plan.h.columns);
@@ -71,10 +71,13 @@ TEST_CASE(
     }
   }
   // 512 tokens are two rows of tiles: all 16 of y, which are 117 MB, do not fill a wave of 66.
-  CHECK(plan_expanded(512, 4096, 14336).y.columns == 4096);
-  CHECK(plan_expanded(4096, 4096, 14336).y.bytes <= kExpandedBytes);
+  CHECK(plan_expanded(512, 4096, 14336, true).y.columns == 4096);
+  CHECK(plan_expanded(4096, 4096, 14336, true).y.bytes <= kBesideBytes);
+  CHECK(plan_expanded(4096, 4096, 14336, false).y.columns == 4096);
   // 16 rows: four tiles of h are the most of a wave.
-  CHECK(plan_expanded(4096, 4096, 14336).first == 4 * 128);
+  CHECK(plan_expanded(4096, 4096, 14336, true).first == 4 * 128);
+  const ExpandedPlan alone = plan_expanded(4096, 4096, 14336, false);
+  CHECK(alone.first == alone.h.columns);
 }
 
 TEST_CASE("plan: all tokens and rows have a CTA") {

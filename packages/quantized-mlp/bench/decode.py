@@ -142,7 +142,7 @@ class Eager:
 
     def __call__(self, x, y):
         linear = torch.nn.functional.linear
-        y.copy_(linear(torch.nn.functional.silu(linear(x, self.gate)) * linear(x, self.up), self.down))
+        y.copy_(linear(silu_product(linear(x, self.gate), linear(x, self.up)), self.down))
 
 
 class Kiln16(Eager):
@@ -169,14 +169,14 @@ class Tinygemm:
         return torch._weight_int4pack_mm(x, packed, GROUP, scales)
 
     def __call__(self, x, y):
-        y.copy_(self.product(torch.nn.functional.silu(self.product(x, 0)) * self.product(x, 1), 2))
+        y.copy_(self.product(silu_product(self.product(x, 0), self.product(x, 1)), 2))
 
 
 class GateUpInOne:
     """Of a rival with products alone: gate and up in one, silu and product compiled, down."""
 
     def __init__(self, width, hidden):
-        self.hidden, self.gated = hidden, compiled(silu_product)
+        self.hidden, self.gated = hidden, compiled(product_of_halves)
         self.weights = [self.weight(*shape) for shape in ((2 * hidden, width), (width, hidden))]
 
     def __call__(self, x, y):
@@ -223,9 +223,12 @@ class Marlin(GateUpInOne):
                                  self.locks.data_ptr()), shared_mem=shared, stream=stream)
 
 
-def silu_product(gate_up):
-    gate, up = gate_up.chunk(2, 1)
+def silu_product(gate, up):
     return torch.nn.functional.silu(gate) * up
+
+
+def product_of_halves(gate_up):
+    return silu_product(*gate_up.chunk(2, 1))
 
 
 def rounded(x, group):
@@ -236,7 +239,7 @@ def rounded(x, group):
 
 
 def gated(gate, up, group):
-    return rounded(torch.nn.functional.silu(gate) * up, group)
+    return rounded(silu_product(gate, up), group)
 
 
 def compiled(function):

@@ -210,8 +210,7 @@ std::optional<Digest> Promise::sha256() const {
 void Promise::check(std::string_view bytes, const std::string& what) const {
   const auto fail = [&](const std::string& found, const std::string& expected) {
     throw Error(ErrorCode::kTrust, "verify " + what + ": found " + found +
-                                       ", its signer promises " + expected +
-                                       "; nothing of it is used. Tell the registry's publisher");
+                                       ", its signer promises " + expected + kTellPublisher);
   };
   if (length && *length != bytes.size()) {
     fail(std::to_string(bytes.size()) + " bytes", std::to_string(*length));
@@ -254,8 +253,8 @@ Signed<Document> parse(std::string_view bytes, const std::string& what, Canonica
     read(body, found.document);
     return found;
   } catch (const Error& error) {
-    throw Error(ErrorCode::kTrust, "read trust metadata: " + std::string(error.what()) +
-                                       "; nothing of it is used. Tell the registry's publisher");
+    throw Error(ErrorCode::kTrust,
+                "read trust metadata: " + std::string(error.what()) + kTellPublisher);
   }
 }
 

@@ -29,6 +29,9 @@ inline constexpr std::size_t kMaxTimestampBytes = 16'384;
 inline constexpr std::size_t kMaxSnapshotBytes = 2'000'000;
 inline constexpr std::size_t kMaxTargetsBytes = std::size_t{4} << 20;
 
+/// How an error about what a publisher signed ends: what became of it, and the next step.
+inline constexpr char kTellPublisher[] = "; nothing of it is used. Tell the registry's publisher";
+
 /// The name under which targets have a version of a package: "geglu-mlp/1".
 std::string target_name(std::string_view package, int version);
 

@@ -7,6 +7,7 @@
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
 #include "store/copy.hpp"
+#include "trust/metadata.hpp"
 
 namespace kiln::trust {
 namespace {
@@ -62,8 +63,7 @@ std::map<std::string, MetadataLayer> parse_trust_manifest(std::string_view bytes
                                                           const std::string& subject) try {
   return parse_layers(bytes, subject);
 } catch (const Error& error) {
-  throw Error(error.code(), "read trust metadata: " + std::string(error.what()) +
-                                "; nothing of it is used. Tell the registry's publisher");
+  throw Error(error.code(), "read trust metadata: " + std::string(error.what()) + kTellPublisher);
 }
 
 std::optional<std::string> RepositorySource::fetch(const std::string& file,

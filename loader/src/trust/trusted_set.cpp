@@ -94,8 +94,7 @@ std::string TrustedSet::name_of(std::string_view role) const {
 }
 
 void TrustedSet::fail(std::string_view role, const std::string& found) const {
-  throw Error(ErrorCode::kTrust, "verify " + name_of(role) + ": " + found +
-                                     "; nothing of it is used. Tell the registry's publisher");
+  throw Error(ErrorCode::kTrust, "verify " + name_of(role) + ": " + found + kTellPublisher);
 }
 
 bool TrustedSet::is_known(const Digest& fact) const {

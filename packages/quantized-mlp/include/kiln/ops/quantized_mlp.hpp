@@ -46,21 +46,23 @@ struct ForwardAttributes {
 /// + eps) * (offset + norm_weight), row by row, in place of x, and the residual is added as it is:
 /// with x as the residual y = x + mlp(norm(x)). n is computed in fp32 and rounded to the dtype of
 /// x, once. Squares are added in fp32. A weight is scale * (code - zero), of float8_e4m3fn scale *
-/// code, which is not rounded, but on SM 9.0 in calls of more than 32 tokens, of whole numbers more
-/// than 16 where gate has 32 million weights, whose scales have the dtype of x or are float32,
-/// unless batch_invariant: there to the dtype of x, once. gate, up, down with their scales and
-/// zeros are what pack wrote: T and TD are 512 for weights of 4 bits, 1024 for 8; DG and HG, the
-/// numbers of groups, say whether a group is 32, 64, 128 or all weights of a row. Scales of
-/// float8_e4m3fn are float32, others bfloat16 or float16. gate_bias and up_bias have zeros beyond
-/// H. Without zeros, the zero is 8 of 4 bits and 128 of 8; float8_e4m3fn has none. A GPU stores the
-/// product that down multiplies in the dtype of x: in float16, beyond 65504 it becomes infinity, or
-/// 65504 where overflow is saturate. Where input_dtype is float8_e4m3fn, weights are it too, and x
-/// and what down multiplies, in the dtype of x, are rounded to it: each 128 columns of a row are
-/// divided by the least power of two that brings their largest finite magnitude to 448 or below, at
-/// least 2^-117, of float16 2^-15, and what is not finite becomes a NaN. On SM 9.0 in calls of more
-/// than 16 tokens, 8 where gate has 32 million weights, unless batch_invariant, and where groups
-/// are of 128 or a whole row, the products are then of e4m3, which the GPU adds with about 14 bits,
-/// and those of each 128 columns to others in fp32.
+/// code. It is not rounded, but on a GPU in calls of many tokens, unless batch_invariant, where x
+/// is not rounded to float8_e4m3fn: there to the dtype of x, once. Those are calls of 512 tokens
+/// and more, where D is a multiple of 8 and x, y and the residual begin at multiples of 16 bytes;
+/// on SM 9.0 also of more than 32, of more than 16 where gate has 20 million weights, where scales
+/// have the dtype of x or are float32. gate, up, down with their scales and zeros are what pack
+/// wrote: T and TD are 512 for weights of 4 bits, 1024 for 8; DG and HG, the numbers of groups, say
+/// whether a group is 32, 64, 128 or all weights of a row. Scales of float8_e4m3fn are float32,
+/// others bfloat16 or float16. gate_bias and up_bias have zeros beyond H. Without zeros, the zero
+/// is 8 of 4 bits and 128 of 8; float8_e4m3fn has none. A GPU stores the product that down
+/// multiplies in the dtype of x: in float16, beyond 65504 it becomes infinity, or 65504 where
+/// overflow is saturate. Where input_dtype is float8_e4m3fn, weights are it too, and x and what
+/// down multiplies, in the dtype of x, are rounded to it: each 128 columns of a row are divided by
+/// the least power of two that brings their largest finite magnitude to 448 or below, at least
+/// 2^-117, of float16 2^-15, and what is not finite becomes a NaN. On SM 9.0 in calls of more than
+/// 16 tokens, 8 where gate has 32 million weights, unless batch_invariant, and where groups are of
+/// 128 or a whole row, the products are then of e4m3, which the GPU adds with about 14 bits, and
+/// those of each 128 columns to others in fp32.
 struct Forward {
   static constexpr kiln::OpSignature kSignature = {
       kPackage, "forward",

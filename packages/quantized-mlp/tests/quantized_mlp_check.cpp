@@ -474,15 +474,18 @@ std::vector<Format> formats(std::int64_t group, bool zeros_of_int4 = false,
           {.bits = 8, .e4m3 = true, .group = group, .scales = DType::kFloat32}};
 }
 
-/// Each number of rows at which another kernel may run.
-void check_case(Check& check, const Case& c, unsigned seed) {
+/// Each number of rows at which another kernel may run, up to all of them.
+using Rows = std::vector<std::int64_t>;
+void check_case(Check& check, const Case& c, unsigned seed,
+                const Rows& some = {1, 5, 8, 9, 16, 29, 33, 64, 100, 150}, const char* what = "") {
   Subject subject(check, c, seed);
   subject.pack_all();
   subject.compute_reference();
-  for (const std::int64_t rows : {1, 5, 8, 9, 16, 29, 33, 64, 100, 150}) {
-    if (rows < c.m) subject.compare(name_of(c), subject.run_rows(rows), rows);
+  const std::string name = name_of(c) + what;
+  for (const std::int64_t rows : some) {
+    if (rows < c.m) subject.compare(name, subject.run_rows(rows), rows);
   }
-  subject.compare(name_of(c), subject.run_rows(c.m), c.m);
+  subject.compare(name, subject.run_rows(c.m), c.m);
 }
 
 void check_random(Check& check, int cases) {
@@ -552,6 +555,7 @@ void check_deep(Check& check) {
 /// at a time, and of it all; scales of the other dtype; bits that differ; columns that are no whole
 /// tiles, and such that rows of x are not whole either, which that cannot take.
 void check_many(Check& check, bool light) {
+  const Rows rows = light ? Rows{512, 1024, 1280} : Rows{511, 512, 777, 1024, 1280};
   int number = 0;
   for (const std::int64_t group : {0, 32, 64, 128}) {
     for (const DType scales : {DType::kBFloat16, DType::kFloat16}) {
@@ -570,13 +574,7 @@ void check_many(Check& check, bool light) {
         c.saturates = c.dtype == DType::kFloat16 && number % 8 == 6;
         ++number;
         if (light && number % 4 != 1) continue;
-        Subject subject(check, c, static_cast<unsigned>(100 + number));
-        subject.pack_all();
-        subject.compute_reference();
-        for (const std::int64_t rows : {511, 512, 777, 1024, 1280, 1300}) {
-          if (light && rows % 4 != 0) continue;
-          subject.compare(name_of(c) + ", many rows", subject.run_rows(rows), rows);
-        }
+        check_case(check, c, static_cast<unsigned>(100 + number), rows, ", many rows");
       }
     }
   }

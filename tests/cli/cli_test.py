@@ -297,8 +297,8 @@ class Cli(unittest.TestCase):
             self.skipTest("root may write anywhere")
         (self.work / "closed").mkdir(mode=0o555)
         self.cache = self.work / "closed/kiln"
-        said = self.kiln("doctor").stdout
-        self.assertIn(f"the cache {self.cache} does not exist and cannot be made", said)
+        said = self.kiln("doctor", code=9).stdout
+        self.assertIn(f"problem   the cache {self.cache} does not exist and cannot be made", said)
         self.assertNotIn("read-only", said)
 
     def test_every_help_has_examples(self):

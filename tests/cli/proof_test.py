@@ -162,7 +162,7 @@ class Proof(World):
         self.assertEqual(found["failures"], ["y float32: error too large"] * 3)
         self.kiln("test", "sample@1", code=INTEGRITY, says=["3 FAILED", "3 of 3 cases differ from double precision"])
         again = "'kiln test sample@1 --device cpu --variant cpu-base' runs it again"
-        self.kiln("doctor", says=["sample@1 cpu-base failed its check here", "3 of 3 cases failed", again])
+        self.kiln("doctor", code=INTEGRITY, says=["sample@1 cpu-base failed its check here", "3 of 3 cases failed", again])
         for policy in ("here", "somewhere"):
             self.ask_for(policy)
             said = self.run_command(KILN, "install", "sample@1", code=NO_VARIANT, says=["its check failed here: ", "3 of 3 cases failed; " + again])
@@ -228,7 +228,7 @@ class Proof(World):
         self.kiln("test", "sample@1", code=INTEGRITY, says=["these 3 cases pass, but of all cases some failed here: ",
                                                             f"4 of 7 cases failed. That record stays until '{again}' passes"])
         self.kiln("install", "sample@1", code=NO_VARIANT, says=f"'{again}' runs it again")
-        self.kiln("doctor", says=f"'{again}' runs it again")
+        self.kiln("doctor", code=INTEGRITY, says=f"'{again}' runs it again")
 
     def test_offline_its_check_is_in_the_cache_by_the_line_that_the_error_names(self):
         self.forged()

@@ -306,7 +306,7 @@ def read_only(box):
     script = f"mount --bind {box.cache} {box.cache}; mount -o remount,bind,ro {box.cache}"
     mounted(box, script, CACHE, "ead-only file system")
     box.expect(OK, "loads")
-    mounted(box, script, OK, "loads")
+    mounted(box, script, OK, "is read-only: what is in it works")
 
 
 @case("a cache in a lower layer of an overlay, as in a container's image", ROOT)

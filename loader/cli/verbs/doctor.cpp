@@ -36,14 +36,20 @@ namespace {
 
 struct Findings {
   std::vector<std::string> problems;
-  int exit_code = 0;  // of the first Error
+  int exit_code = 0;  // of the first one
 
+  void add(ErrorCode code, const std::string& text) { add(Error(code, text)); }
   void add(const Error& error) {
     if (std::ranges::find(problems, error.what()) != problems.end()) return;
     problems.emplace_back(error.what());
     if (exit_code == 0) exit_code = static_cast<int>(error.code());
   }
 };
+
+/// What is not as it might be, and works.
+void note(const std::string& text) {
+  print("note      %s\n", text.c_str());
+}
 
 /// The GPUs, unless the user asks about the CPU. A machine without one is a fact, and a problem for
 /// who asks for one and takes nothing else.
@@ -52,20 +58,16 @@ void examine_gpus(const Host& host, const Request& request, Findings& findings) 
   if (device.kind == Device::Kind::kCpu) return;
   const bool is_asked = device.kind == Device::Kind::kCuda && request.fallback.empty();
   const auto add = [&](const std::string& text) {
-    if (is_asked) return findings.add(Error(ErrorCode::kUsage, text));
-    findings.problems.push_back(text);
+    if (is_asked) return findings.add(ErrorCode::kUsage, text);
+    note(text);
   };
   if (!host.driver_problem.empty()) {
-    findings.add(Error(ErrorCode::kDevice,
-                       "the NVIDIA driver is there and does not say which GPUs "
-                       "it has: " +
-                           host.driver_problem));
+    findings.add(
+        ErrorCode::kDevice,
+        "the NVIDIA driver is there and does not say which GPUs it has: " + host.driver_problem);
   } else if (!host.driver) {
-    const std::string text =
-        "no NVIDIA driver: only CPU variants fit. For a GPU, install one, or pass the GPU into "
-        "this container.";
-    if (is_asked) return add(text);
-    print("note      %s\n", text.c_str());
+    add("no NVIDIA driver: only CPU variants fit. For a GPU, install one, or pass the GPU into "
+        "this container.");
   } else if (host.gpus.empty()) {
     const char* visible = environment().get("CUDA_VISIBLE_DEVICES");
     add(visible != nullptr ? "the driver shows no GPU and CUDA_VISIBLE_DEVICES is '" +
@@ -81,7 +83,8 @@ void examine_gpus(const Host& host, const Request& request, Findings& findings) 
 void examine_host(const Host& host, const Request& request, Findings& findings) {
   examine_gpus(host, request, findings);
   if (!host.glibc) {
-    findings.problems.emplace_back("no glibc (musl?): every published variant needs glibc");
+    findings.add(ErrorCode::kNoVariant,
+                 "no glibc (musl?): every published variant needs glibc. Take a Linux that has it");
   }
 }
 
@@ -146,12 +149,11 @@ Json examine_cache(const Options& options, Findings& findings) {
     print("cache     %s, %s\n", cache.root().c_str(), state);
     const std::string name = "the cache " + cache.root().string();
     if (!writable && exists) {
-      findings.problems.push_back(name +
-                                  " is read-only: what is in it works, nothing can be installed");
+      note(name + " is read-only: what is in it works, nothing can be installed");
     } else if (!writable) {
-      findings.problems.push_back(name + " does not exist and cannot be made in " +
-                                  present.string() +
-                                  ". Set KILN_CACHE to a folder that can be made");
+      findings.add(ErrorCode::kCache, name + " does not exist and cannot be made in " +
+                                          present.string() +
+                                          ". Set KILN_CACHE to a folder that can be made");
     }
     return {{"path", cache.root().string()}, {"writable", writable}};
   } catch (const Error& error) {
@@ -199,9 +201,10 @@ Json examine_test(const InstalledVariant& installed, const Host& host, Device de
   const std::vector<TestRecord> records = records_here(variant.manifest.digest);
   const auto record = std::ranges::find_if(records, is_it);
   if (record != records.end() && !record->passed()) {
-    findings.problems.push_back(name + " " + variant.id + " failed its check here, on " +
-                                record->place() + ": do not use it (\"deny\" in the settings). '" +
-                                command_of(record->full) + "' runs it again");
+    findings.add(ErrorCode::kIntegrity, name + " " + variant.id + " failed its check here, on " +
+                                            record->place() +
+                                            ": do not use it (\"deny\" in the settings). '" +
+                                            command_of(record->full) + "' runs it again");
   }
   const auto& known = variant.tested_on;
   if (record != records.end() || std::ranges::find(known, hardware) != known.end()) return nullptr;

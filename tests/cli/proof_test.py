@@ -313,6 +313,14 @@ class Proof(World):
         self.kiln("diff", "sample@1", "sample@2", "--full", says=["op add\n  - sample.add(", "127 values", "time of add"])
         self.assertIsNone(self.differ("sample@1", "sample@2", "--documents")["computed"])
 
+    def test_diff_reads_no_documents_that_were_changed(self):
+        self.two_versions()
+        self.differ("sample@1", "sample@2", "--documents")
+        for schema in (self.work / "cache/unpacked").glob("*/package.json"):
+            schema.chmod(0o644)
+            schema.write_text(schema.read_text().replace("y = x", "y = 2 * x"))
+        self.kiln("diff", "sample@1", "sample@2", "--documents", code=INTEGRITY, says=["package.json of sample@", "kiln cache repair"])
+
     def test_one_slow_call_is_no_time_of_the_kernel(self):
         self.two_versions("-DSAMPLE_STALLS")
         [add] = self.differ("sample@1", "sample@2")["computed"]["times"]

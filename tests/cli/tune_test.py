@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 
 import documents
-from world import CACHE, INTEGRITY, KILN, NOT_FOUND, OK, TESTS, USAGE, World, main
+from world import CACHE, INTEGRITY, KILN, NOT_FOUND, OK, TESTS, UPGRADE, USAGE, World, main
 import clock  # world says where these are
 import forge
 
@@ -327,6 +327,11 @@ class Tune(World):
             self.kiln(*tune, *ALL, code=INTEGRITY, says=["choices", says])
         self.offer(OFFERED, choices=b"{")
         self.kiln(*tune, *ALL, code=INTEGRITY, says="choices of sample@1")
+        later = json.dumps({"schema": "kiln.choices/2", "ops": [], "and": 1}).encode()
+        self.offer(OFFERED, choices=later)
+        self.kiln(*tune, *ALL, code=UPGRADE, says=['found "kiln.choices/2"', "Upgrade kiln"])
+        self.offer(OFFERED, choices=b" " * (5 << 20))
+        self.kiln(*tune, *ALL, code=INTEGRITY, says="has 5242880 bytes, expected at most 4194304")
 
 
 if __name__ == "__main__":

@@ -407,6 +407,18 @@ class Verbs(World):
             200, {"Link": '</v2/_catalog?more>; rel="next"'}, b'{"repositories":["a"]}'))
         self.kiln("search", "--registry", endless.url, code=NETWORK, says="more than 100 pages")
 
+    def test_a_damaged_version_is_not_taken_for_none(self):
+        self.kiln("install", "tiny-op@1", "--device", "cpu")
+        [ref] = (self.work / "cache").glob("refs/*/tiny-op/1.json")
+        ref.chmod(0o644)
+        ref.write_text(ref.read_text()[:40])
+        for words in (["tiny-op"], ["tiny-op@1", "--dry-run"], ["tiny-op", "--registry", self.registry]):
+            self.kiln("uninstall", *words, code=INTEGRITY, says=["nothing was removed. Run 'kiln cache repair' first"])
+        self.kiln("uninstall", "tiny-op@2", code=NOT_FOUND)
+        self.kiln("uninstall", "tiny-op", "--registry", self.work / "other", code=NOT_FOUND)
+        self.kiln("cache", "repair")
+        self.kiln("uninstall", "tiny-op", code=NOT_FOUND, says="not installed")
+
     def test_an_install_of_a_signed_version_lists_it_again(self):
         self.sign()
         self.kiln("install", "tiny-op@1", "--device", "cpu")

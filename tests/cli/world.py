@@ -17,7 +17,7 @@ sys.path[:0] = [str(TESTS), str(TESTS / "publish")]  # clock, oci_server
 import documents  # noqa: E402
 
 KILN_REGISTRY, KILN, FIXTURE = (os.path.abspath(each) for each in sys.argv[1:4])
-OK, NO_VARIANT, USAGE, NOT_FOUND, NETWORK, INTEGRITY, TRUST, LOCK, CACHE, OFFLINE = 0, 3, 2, 4, 5, 6, 7, 8, 9, 10
+OK, NO_VARIANT, USAGE, NOT_FOUND, NETWORK, INTEGRITY, TRUST, LOCK, CACHE, OFFLINE, UPGRADE = 0, 3, 2, 4, 5, 6, 7, 8, 9, 10, 11
 
 
 class World(unittest.TestCase):

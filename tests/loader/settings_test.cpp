@@ -89,7 +89,7 @@ TEST_CASE("settings: what is wrong is refused with its place") {
       {"", "config.json"},
       {"[]", "found array, expected an object"},
       {"{}", "schema"},
-      {R"({"schema": "kiln.settings/2"})", "expected 'kiln.settings/1'"},
+      {R"({"schema": "kiln.trust/1"})", "expected kiln.settings/1"},
       {R"({"schema": "kiln.settings/1", "\u001b[2J": []})", R"(has "\x1b[2J", which)"},
       {R"({"schema": "kiln.settings/1", "mirrors": {"https://\u001b": ["b"]}})",
        R"("https://\x1b")"},
@@ -123,6 +123,10 @@ TEST_CASE("settings: what is wrong is refused with its place") {
     CHECK_CONTAINS(error.what(), "read settings config.json: ");
     CHECK_CONTAINS(error.what(), each.found);
   }
+  const Error newer = error_of(
+      [] { parse_settings(R"({"schema": "kiln.settings/2", "colour": 1})", "config.json"); });
+  CHECK(newer.code() == ErrorCode::kUpgrade);
+  CHECK_CONTAINS(newer.what(), R"(config.json: schema: found "kiln.settings/2")");
 }
 
 TEST_CASE("settings: where the file is, and that a named one must be there") {

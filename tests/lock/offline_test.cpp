@@ -111,6 +111,12 @@ TEST_CASE("offline: a refresh and a version that is left out are refused in thei
   CHECK(Catalog("sample", request).known_versions() == std::vector<int>{1});
   CHECK(error_of([&] { Catalog("other", request).known_versions(); }).code() ==
         ErrorCode::kOffline);
+  // One whose ref is damaged is no absent one.
+  const Cache cache(request.cache);
+  const fs::path ref = cache.ref_path(setting.published.root().string(), "sample", 1);
+  fs::permissions(ref, fs::perms::owner_write, fs::perm_options::add);
+  write_file(ref, "{");
+  CHECK_CONTAINS(error_of([&] { install("sample", request); }).what(), "offline, the cache has: 1");
 }
 
 TEST_CASE("offline: nothing fits, and the error says that the registry was not asked") {

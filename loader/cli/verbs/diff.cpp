@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 
-#include "base/draft.hpp"
 #include "base/join.hpp"
 #include "documents/json.hpp"
 #include "documents/ops.hpp"
@@ -16,6 +15,7 @@
 #include "loader/cli/verbs/check_run.hpp"
 #include "loader/cli/verbs/compare_values.hpp"
 #include "loader/cli/verbs/verbs.hpp"
+#include "store/unpack.hpp"
 
 namespace kiln::cli {
 namespace {
@@ -34,9 +34,10 @@ using Facts = std::map<std::string, std::string>;
 Json schema_of(const Package& package) {
   const auto& files = package.config.files;
   constexpr const char* kName = "package.json";
-  if (std::ranges::find(files, kName, &ArchiveFile::path) == files.end()) return Json::object();
-  const std::filesystem::path file = package.folder / kName;
-  return parse_json(read_document(file, kMaxDocumentBytes), file.string());
+  const auto file = std::ranges::find(files, kName, &ArchiveFile::path);
+  if (file == files.end()) return Json::object();
+  const std::string what = kName + std::string(" of ") + package.subject;
+  return parse_json(read_unpacked(package.folder, *file, what), what);
 }
 
 void add_ops(const Package& package, Facts& facts) {

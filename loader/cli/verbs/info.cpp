@@ -22,6 +22,7 @@
 #include "oci/layer_reader.hpp"
 #include "store/installed.hpp"
 #include "store/registry.hpp"
+#include "store/unpack.hpp"
 #include "verify/verify.hpp"
 
 namespace kiln::cli {
@@ -87,19 +88,6 @@ void print_variant(const Variant& variant, const Details& details) {
 
 constexpr const char* kSchemaFile = "package.json";
 
-/// A document of an installed variant, verified. Its config may promise any size.
-std::string read_installed(const InstalledVariant& installed, const ArchiveFile& promised) {
-  const std::filesystem::path path = installed.folder / promised.path;
-  NamedFile read = read_named_file(path, kMaxDocumentBytes);
-  if (!read.problem.empty()) {
-    throw Error(ErrorCode::kIntegrity,
-                "read " + path.string() + ": " + read.problem + ". " + kFetchAgain);
-  }
-  verify_bytes(read.text, {"", promised.digest, promised.size},
-               {promised.path, path.string(), kFetchAgain});
-  return std::move(read.text);
-}
-
 /// The schema of an installed variant; null unless there is one.
 Json installed_schema(const Options& options, const Spec& spec, const std::string& registry) {
   const Cache cache(options.request.cache);
@@ -109,7 +97,7 @@ Json installed_schema(const Options& options, const Spec& spec, const std::strin
     if (ref.registry != registry || ref.name != spec.name || ref.version != spec.version) continue;
     for (const ArchiveFile& file : installed.config.files) {
       if (file.path == kSchemaFile) {
-        return parse_json(read_installed(installed, file), kSchemaFile);
+        return parse_json(read_unpacked(installed.folder, file, kSchemaFile), kSchemaFile);
       }
     }
   }

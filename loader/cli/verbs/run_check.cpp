@@ -32,6 +32,7 @@ namespace {
 
 constexpr std::size_t kMaxName = 80;
 constexpr std::size_t kMaxText = 400;
+constexpr std::uint64_t kMaxCheckBytes = 256 << 20;
 
 [[noreturn]] void fail(ErrorCode code, const std::string& subject, const std::string& found) {
   throw Error(code, "run the check of " + subject + ": " + found);
@@ -228,7 +229,7 @@ int run(const Options& options, const ChildRequest& asked) {
   if (!asked.check.empty()) of_check.version = parse_spec(asked.check).version;
   const DevFiles dev = Install(spec.name, of_check).run_dev();
   const kiln_check_fn check =
-      load_check(read_dev_file(install.cache(), dev, file), dev.folder / file, package.subject);
+      load_check(read_dev_file(dev, file, kMaxCheckBytes), dev.folder / file, package.subject);
   const kiln_package& table = load_prepared(installed, request.load_mode);
   CheckHost host(device, results.get(), asked.values);
   kiln_check_host given{};

@@ -53,7 +53,7 @@ std::vector<OfferedOp> offered_by(Install& install, const std::string& subject) 
   if (std::ranges::find(dev.files, kChoicesFile, &ArchiveFile::path) == dev.files.end()) {
     throw Error(ErrorCode::kNotFound, none);
   }
-  return parse_choices(read_dev_file(install.cache(), dev, kChoicesFile), "choices of " + subject);
+  return parse_choices(read_dev_file(dev, kChoicesFile), "choices of " + subject);
 }
 
 const OfferedOp& offered_op(const std::vector<OfferedOp>& all, const std::string& name,

@@ -48,7 +48,17 @@ int run_uninstall(bool dry_run, const std::string& registry, const Options& opti
                                [&](const Spec& spec) { return spec.names(ref.name, ref.version); });
   };
   std::vector<Spec> missing = options.specs;
-  for (const Ref& ref : cache.refs()) {
+  const auto fail_damaged = [&](const std::filesystem::path& path, const Error& error) {
+    const std::string name = path.parent_path().filename().string();
+    const int version = parse_version_number(path.stem().string());
+    for (const Spec& spec : options.specs) {
+      if (!spec.names(name, version)) continue;
+      if (!only.empty() && path != cache.ref_path(only, name, version)) continue;
+      throw Error(error.code(), "uninstall " + spec.text() + ": " + error.what() +
+                                    "; nothing was removed. Run 'kiln cache repair' first");
+    }
+  };
+  for (const Ref& ref : cache.refs(fail_damaged)) {
     if (!is_wanted(ref)) continue;
     std::erase_if(missing, [&](const Spec& spec) { return spec.names(ref.name, ref.version); });
   }

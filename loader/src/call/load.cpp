@@ -28,7 +28,7 @@
 #include "kiln/error.hpp"
 #include "probe/driver.hpp"
 #include "settings/environment.hpp"
-#include "store/inside.hpp"
+#include "store/unpack.hpp"
 #include "verify/verify.hpp"
 
 // Linux 6.3; on an older kernel the flag is EINVAL and the call is repeated without it.
@@ -88,33 +88,23 @@ void check_elf(std::string_view head, const Library& library) {
   }
 }
 
-/// The library's file, opened without following a link below the cache's root: the variant's folder
-/// is <root>/unpacked/<hex>.
-FileDescriptor open_file(const Library& library) {
-  const std::filesystem::path inside(library.promised.path);
-  std::filesystem::path root = library.path;
-  for (auto up = std::distance(inside.begin(), inside.end()) + 2; up > 0; --up) {
-    root = root.parent_path();
-  }
-  FileDescriptor file = open_inside(root, library.path.lexically_relative(root));
-  if (!file.valid()) fail_missing_library(library.path);
-  return file;
-}
-
 /// Hashes the file and hands its verified bytes on, piece by piece and not yet as a whole: `sink`
 /// must not act on them before this returns.
 void verify_file(const Library& library, const Sink& sink) {
-  const FileDescriptor file = open_file(library);
-  StreamVerifier verifier(
-      {"", library.promised.digest, library.promised.size},
-      {"library of " + std::string(library.subject), library.path.string(), kFetchAgain});
+  const std::filesystem::path inside(library.promised.path);
+  std::filesystem::path folder = library.path;
+  for (auto up = std::distance(inside.begin(), inside.end()); up > 0; --up) {
+    folder = folder.parent_path();
+  }
   std::string head;
-  read_pieces(file.get(), library.path, [&](std::string_view piece) {
+  const auto keep_head = [&](std::string_view piece) {
     head += piece.substr(0, sizeof(Elf64_Ehdr) - head.size());
-    verifier.update(piece);
     sink(piece);
-  });
-  verifier.finish();
+  };
+  const std::string what = "library of " + std::string(library.subject);
+  if (!verify_unpacked(folder, library.promised, what, keep_head)) {
+    fail_missing_library(library.path);
+  }
   check_elf(head, library);
 }
 

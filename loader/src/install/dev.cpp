@@ -4,11 +4,9 @@
 // of choose it takes the first variant that this Kiln can read; the other steps are install's.
 #include <algorithm>
 
-#include "base/posix.hpp"
 #include "documents/names.hpp"
 #include "install/install.hpp"
 #include "kiln/error.hpp"
-#include "store/inside.hpp"
 #include "store/unpack.hpp"
 #include "verify/verify.hpp"
 
@@ -56,23 +54,13 @@ DevFiles Install::run_dev() {
   return {index.name, index.version, part.folder, part.folder / "include", part.config.files};
 }
 
-std::string read_dev_file(const Cache& cache, const DevFiles& dev, const std::string& path) {
-  const std::string subject = "read " + path + " of " + label(dev.name, dev.version) + ": ";
+std::string read_dev_file(const DevFiles& dev, const std::string& path, std::uint64_t most) {
+  const std::string of = label(dev.name, dev.version);
   const auto file = std::ranges::find(dev.files, path, &ArchiveFile::path);
   if (file == dev.files.end()) {
-    throw Error(ErrorCode::kNotFound, subject + "the version brings none");
+    throw Error(ErrorCode::kNotFound, "read " + path + " of " + of + ": the version brings none");
   }
-  const std::filesystem::path whole = dev.folder / path;
-  const FileDescriptor opened = open_inside(cache.root(), whole.lexically_relative(cache.root()));
-  std::string bytes;
-  if (opened.valid()) {
-    read_pieces(opened.get(), whole, [&](std::string_view piece) { bytes += piece; });
-  }
-  if (bytes.size() != file->size || Digest::of(bytes) != file->digest) {
-    throw Error(ErrorCode::kIntegrity,
-                subject + whole.string() + " is not what the version promises. " + kFetchAgain);
-  }
-  return bytes;
+  return read_unpacked(dev.folder, *file, path + " of " + of, most);
 }
 
 }  // namespace kiln

@@ -24,13 +24,10 @@ void Install::check_installed(const Package& package) {
   const fs::path relative = package.folder.lexically_relative(source_.cache.root());
   if (open_folder_inside(source_.cache.root(), relative).valid()) {
     const ArchiveFile& library = library_file(package.config);
-    const fs::path path = package.folder / library.path;
-    const FileDescriptor file = open_inside(source_.cache.root(), relative / library.path);
-    if (!file.valid()) fail_missing_library(path);
-    StreamVerifier verifier({"", library.digest, library.size},
-                            {"library of " + of, path.string(), kFetchAgain});
-    read_pieces(file.get(), path, [&](std::string_view piece) { verifier.update(piece); });
-    return verifier.finish();
+    if (!verify_unpacked(package.folder, library, "library of " + of)) {
+      fail_missing_library(package.folder / library.path);
+    }
+    return;
   }
   // Not unpacked yet: install would do it, from the layer in the cache.
   const std::string what = "layer of " + of;

@@ -93,8 +93,9 @@ struct DevFiles {
 };
 
 /// One of them by its path, its bytes those that the version's documents name. Throws kNotFound,
-/// and kIntegrity for other bytes.
-std::string read_dev_file(const Cache& cache, const DevFiles& dev, const std::string& path);
+/// and kIntegrity for other bytes, or for more than `most`.
+std::string read_dev_file(const DevFiles& dev, const std::string& path,
+                          std::uint64_t most = kMaxDocumentBytes);
 
 /// What the command may ask for, and a program's request may not.
 struct InstallOptions {

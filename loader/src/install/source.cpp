@@ -71,9 +71,15 @@ Vouch Source::vouch() {
 
 std::vector<int> Source::cached_versions() const {
   std::vector<int> versions;
-  for (const Ref& ref : cache.refs()) {
+  // One whose ref is damaged is there: whoever opens it is told so.
+  const auto add_damaged = [&](const std::filesystem::path& path, const Error&) {
+    const int each = parse_version_number(path.stem().string());
+    if (path == cache.ref_path(registry, name, each)) versions.push_back(each);
+  };
+  for (const Ref& ref : cache.refs(add_damaged)) {
     if (ref.registry == registry && ref.name == name) versions.push_back(ref.version);
   }
+  std::ranges::sort(versions);
   return versions;
 }
 

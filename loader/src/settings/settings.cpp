@@ -12,6 +12,7 @@
 #include "base/number.hpp"
 #include "base/posix.hpp"
 #include "base/quote.hpp"
+#include "documents/facts.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
 #include "settings/environment.hpp"
@@ -215,12 +216,9 @@ Settings parse_settings(std::string_view text, const std::string& path, Settings
   try {
     const Json json = parse_json(text, path);
     const JsonView root(json, path);
+    check_schema(root, kSettingsSchema, "");
     root.expect_members({"schema", "registry", "mirrors", "insecure_http", "deny", "tested",
                          "newest_after", "advisories", "accept_advisories", "network"});
-    if (const std::string schema = root.at("schema").string(); schema != kSettingsSchema) {
-      root.at("schema").fail("is " + quote(schema) + ", expected '" + std::string(kSettingsSchema) +
-                             "'");
-    }
     if (root.has("registry")) {
       settings.registry = root.at("registry").string();
       if (!is_place(settings.registry)) {
@@ -263,6 +261,7 @@ Settings parse_settings(std::string_view text, const std::string& path, Settings
     if (root.has("network")) settings.limits = parse_limits(root.at("network"), settings.limits);
     return settings;
   } catch (const Error& error) {
+    if (error.code() == ErrorCode::kUpgrade) throw;
     fail_settings(path, error.what());
   }
 }

@@ -12,6 +12,7 @@
 #include "base/draft.hpp"
 #include "base/posix.hpp"
 #include "base/quote.hpp"
+#include "documents/facts.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
 #include "settings/owners.hpp"
@@ -104,9 +105,7 @@ Trust parse_trust(std::string_view text, const std::string& path) {
   try {
     const Json json = parse_json(text, path);
     const JsonView view(json, path);
-    if (const std::string schema = view.at("schema").string(); schema != kTrustSchema) {
-      view.at("schema").fail("is " + quote(schema) + ", expected " + quote(kTrustSchema));
-    }
+    check_schema(view, kTrustSchema, "");
     view.expect_members({"schema", "roots", "unsigned", "required"});
     Trust trust;
     for (const auto& [registry, root] : view.at("roots").members()) {
@@ -124,6 +123,7 @@ Trust parse_trust(std::string_view text, const std::string& path) {
     }
     return trust;
   } catch (const Error& error) {
+    if (error.code() == ErrorCode::kUpgrade) throw;
     fail_owned({}, error.what());
   }
 }

@@ -15,6 +15,7 @@
 #include "kiln/error.hpp"
 #include "oci/layer_reader.hpp"
 #include "store/inside.hpp"
+#include "verify/verify.hpp"
 
 namespace kiln {
 namespace {
@@ -145,6 +146,37 @@ void drop_unpacked(const fs::path& folder) {
   const bool in_place = error == std::errc::cross_device_link;
   if (error && !in_place) fail_cache("remove", folder, error.value());
   remove_whole(in_place ? folder : aside);
+}
+
+bool verify_unpacked(const fs::path& folder, const ArchiveFile& promised, std::string_view what,
+                     const Sink& sink) {
+  const fs::path root = cache_of(folder);
+  const fs::path path = folder / promised.path;
+  const FileDescriptor file = open_inside(root, path.lexically_relative(root));
+  if (!file.valid()) return false;
+  StreamVerifier verifier({"", promised.digest, promised.size},
+                          {std::string(what), path.string(), kFetchAgain});
+  read_pieces(file.get(), path, [&](std::string_view piece) {
+    verifier.update(piece);
+    if (sink) sink(piece);
+  });
+  verifier.finish();
+  return true;
+}
+
+std::string read_unpacked(const fs::path& folder, const ArchiveFile& promised,
+                          std::string_view what, std::uint64_t most) {
+  const std::string read = "read " + std::string(what) + ": " + (folder / promised.path).string();
+  if (promised.size > most) {
+    throw Error(ErrorCode::kIntegrity, read + " has " + std::to_string(promised.size) +
+                                           " bytes, expected at most " + std::to_string(most));
+  }
+  std::string bytes;
+  const auto keep = [&](std::string_view piece) { bytes += piece; };
+  if (!verify_unpacked(folder, promised, what, keep)) {
+    throw Error(ErrorCode::kIntegrity, read + " is missing. " + kFetchAgain);
+  }
+  return bytes;
 }
 
 std::vector<DamagedFile> check_unpacked(const fs::path& folder, const Config& config) {

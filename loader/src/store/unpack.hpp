@@ -12,9 +12,13 @@
 #include <string_view>
 #include <vector>
 
+#include "base/posix.hpp"
+#include "documents/descriptor.hpp"
+
 namespace kiln {
 
-struct Config;  // documents/variant.hpp
+struct ArchiveFile;  // documents/variant.hpp
+struct Config;
 
 /// Writes the files under a temporary name next to `folder`, syncs them and renames. If `folder`
 /// appears meanwhile, the other writer won and its files are kept. `subject` names the variant in
@@ -26,6 +30,16 @@ void unpack_layer(const std::filesystem::path& layer, const Config& config,
 
 /// Moves a variant's folder aside, in one step, and removes it. What was loaded is a copy.
 void drop_unpacked(const std::filesystem::path& folder);
+
+/// Hashes one of an unpacked archive's files where it lies, and gives `sink` its bytes on the way.
+/// False if it is not there; kIntegrity, naming `what`, if it is not what the config promises.
+bool verify_unpacked(const std::filesystem::path& folder, const ArchiveFile& promised,
+                     std::string_view what, const Sink& sink = {});
+
+/// Such a file, whole and verified. kIntegrity, too, where it is not there or has more bytes than
+/// `most`, whatever the config promises.
+std::string read_unpacked(const std::filesystem::path& folder, const ArchiveFile& promised,
+                          std::string_view what, std::uint64_t most = kMaxDocumentBytes);
 
 /// What under `folder` is not as the config says: a file that is missing or has other bytes, and
 /// one that the config does not list. Empty if all is intact. Throws kCache where it may not be

@@ -9,6 +9,7 @@
 #include "base/join.hpp"
 #include "base/number.hpp"
 #include "base/quote.hpp"
+#include "documents/facts.hpp"
 #include "documents/json.hpp"
 #include "kiln/error.hpp"
 
@@ -113,11 +114,8 @@ void check_dtypes(const OfferedOp& offered, const OpLayout& op) {
 std::vector<OfferedOp> parse_choices(std::string_view text, const std::string& subject) {
   const Json json = parse_json(text, subject);
   const JsonView view(json, subject);
+  check_schema(view, kChoicesSchema, "");
   view.expect_members({"schema", "ops"});
-  if (view.at("schema").string() != kChoicesSchema) {
-    view.at("schema").fail("is " + quote(view.at("schema").string()) + ", expected " +
-                           quote(kChoicesSchema));
-  }
   std::vector<OfferedOp> ops;
   for (const JsonView& view_of_op : view.at("ops").items()) {
     OfferedOp op = parse_offered(view_of_op);

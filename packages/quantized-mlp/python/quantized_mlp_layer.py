@@ -31,7 +31,8 @@ GATES = {"silu": F.silu, "gelu": F.gelu, "gelu_tanh": lambda g: F.gelu(g, approx
 
 
 def _codes(packed: Tensor) -> Tensor:
-    """uint8 [16 row tiles, 64 tiles of k] of layout.h's tiles."""
+    """[16 row tiles, 64 tiles of k] of layout.h's tiles: uint8, or what FP8 means in float32, for torch.jit.trace follows no
+    view of another dtype."""
     tiles = packed.shape[:2]
     if packed.shape[2] == 512:
         # lane / 4, lane % 4, step, part, odd, pair, half
@@ -43,7 +44,7 @@ def _codes(packed: Tensor) -> Tensor:
     else:
         row = torch.arange(8, device=packed.device)[:, None]
         place = row // 2 ^ torch.arange(4, device=packed.device)
-        lines = packed.view(torch.uint8).reshape(*tiles, 2, 8, 4, 16)[:, :, :, row, place]
+        lines = packed.float().reshape(*tiles, 2, 8, 4, 16)[:, :, :, row, place]
         # half, row % 8, lane % 4, step, part, odd, pair
         ordered = lines.reshape(*tiles, 2, 8, 4, 2, 2, 2, 2).permute(0, 2, 3, 1, 5, 4, 6, 8, 7)
     return ordered.reshape(tiles[0] * 16, tiles[1] * 64)
@@ -65,7 +66,7 @@ def _weight(packed: Tensor, scales: Tensor, zeros: Optional[Tensor], rows: int, 
     codes = _codes(packed)[:rows, :columns]
     of_group = by_row(scales)[:rows].float()[:, group]
     if packed.dtype != torch.uint8:
-        return codes.view(packed.dtype).float() * of_group
+        return codes * of_group
     zero = float(1 << (bits - 1)) if zeros is None else by_row(zeros)[:rows].float()[:, group]
     return (codes.float() - zero) * of_group
 
@@ -160,6 +161,7 @@ class QuantizedMlp(layer.Layer):
         dtype = torch.get_default_dtype() if dtype is None else dtype
         if dtype not in (torch.bfloat16, torch.float16) and (bias or not float8):
             raise UsageError(f"quantized mlp: dtype is {dtype}; expected torch.bfloat16 or torch.float16, that of x")
+        buffers: dict[str, Optional[Tensor]] = {}
         for name in _MATRICES:
             rows, columns = self._extents(name)
             tiles, groups = -(-rows // 16), -(-columns // group) if group else 1
@@ -168,11 +170,13 @@ class QuantizedMlp(layer.Layer):
                                       ("_scales", (tiles, groups, 16), torch.float32 if float8 else dtype),
                                       ("_zeros", (tiles, groups, 16), torch.uint8)):
                 empty = torch.zeros(shape, dtype=kind, device=device)
-                self.register_buffer(name + part, empty if part != "_zeros" or zeros else None)
+                buffers[name + part] = empty if part != "_zeros" or zeros else None
             of_bias = (in_features,) if name == "down" else (tiles, 16)
-            self.register_buffer(f"{name}_bias", torch.zeros(of_bias, dtype=dtype, device=device) if bias else None)
-        self.register_buffer("norm_weight", torch.full((in_features,), 1.0 - offset, dtype=dtype, device=device)
-                             if norm else None)
+            buffers[f"{name}_bias"] = torch.zeros(of_bias, dtype=dtype, device=device) if bias else None
+        buffers["norm_weight"] = torch.full((in_features,), 1.0 - offset, dtype=dtype, device=device) if norm else None
+        # Those that are None last: torch.export of PyTorch 2.15 counts each of them before as an input of its graph.
+        for name in sorted(buffers, key=lambda name: buffers[name] is None):
+            self.register_buffer(name, buffers[name])
         if float8:
             self.fixed = tuple(name + part for name in _MATRICES for part in ("", "_scales"))
         self.find_kernel()

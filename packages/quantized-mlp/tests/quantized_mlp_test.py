@@ -255,6 +255,12 @@ class QuantizedMlp(TorchCase):
             self.assertTrue(torch.equal(fresh(x), y))
             self.assertTrue(torch.equal(torch.compile(mlp, fullgraph=True, backend="eager")(x), y))
 
+    def test_what_records_it(self):
+        for name, make in {**KINDS, "norm and bias": functools.partial(layer_of, norm=True, bias=True)}.items():
+            with self.subTest(kind=name):
+                calls = [(normal(4, D, dtype=torch.bfloat16, seed=seed),) for seed in (1, 2)]
+                self.assert_recorded(make()[0], *calls)
+
     def test_codes_that_are_not_the_layers(self):
         mlp, _ = layer_of()
         scales = torch.ones(H, D // 64, dtype=torch.bfloat16)

@@ -439,8 +439,8 @@ _filling: Any = threading.RLock()
 
 class Layer(nn.Module):
     """The frame of a package's module: which kernel its calls take, and whether PyTorch computes them. It is copied and
-    pickled with its weights, and finds its kernel again. A package with buffers that no state dict has, which are on the
-    meta device at first, writes them in reset_parameters(), which sets is_filled."""
+    pickled with its weights, and finds its kernel again. A package with buffers that no state dict has says what is in them
+    in fill(); reset_parameters() fills its own, and sets is_filled: they may be on the meta device at first."""
 
     fixed: tuple[str, ...] = ()  # buffers that have one dtype, whatever the module is converted to
     is_filled = True  # False: the buffers that no state dict has had no memory when they should have been written
@@ -474,22 +474,30 @@ class Layer(nn.Module):
             self.reset_parameters()
         return self
 
-    def fill_late(self, x: Tensor) -> None:
-        """For forward of a layer whose buffers no state dict has. Made on the meta device, they have no memory where a
-        state dict was assigned; what transformers' from_pretrained gives them holds what lay there."""
+    def fill(self, buffers: Mapping[str, Any]) -> None:
+        """Writes into them, by their names, what those that no state dict has hold."""
+        raise NotImplementedError
+
+    def filled(self, x: Tensor) -> Mapping[str, Any]:
+        """For forward of a layer whose buffers no state dict has: its buffers for x. Made on the meta device, they have no
+        memory where a state dict was assigned; what transformers' from_pretrained gives them holds what lay there."""
         if self.is_filled or x.is_meta:
-            return
-        # Another thread waits, whose call would read what is not written yet; another call may have gradients.
+            return self._buffers
+        # Another thread waits, which would fill them, too; another call may have gradients.
         with contextlib.nullcontext() if between.compiles() else _filling, torch.inference_mode(False):
             if self.is_filled:
-                return
+                return self._buffers
+            made = {}
             for name in self._non_persistent_buffers_set:
                 tensor = self._buffers[name]
                 device = x.device if tensor.is_meta else tensor.device
-                self._buffers[name] = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
-            self.reset_parameters()
-            # What a transform of torch.func or a FakeTensorMode makes is of no use to later calls.
-            self.is_filled = between.compiles() or between.observer() == ""
+                made[name] = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
+            self.fill(made)
+            # What a transform of torch.func, a trace or a FakeTensorMode makes is of this call alone.
+            if (between.differentiator() if between.compiles() else between.observer()) == "":
+                self._buffers.update(made)
+                self.is_filled = True
+            return made
 
     @property
     def kernel(self) -> Kernel:
@@ -504,6 +512,10 @@ class Layer(nn.Module):
         """For __init__, after the parameters: what the first call would throw is thrown now, and it fetches nothing."""
         if self._device().type in ("cpu", "cuda"):
             self.kernel.forward.check_attributes(self.attributes)
+
+    def __dir__(self) -> list[str]:
+        """Without kernel: torch.jit.trace reads what is named here, and no trace has to fetch one, or to throw."""
+        return [name for name in super().__dir__() if name != "kernel"]
 
     def is_pytorchs(self, *tensors: Optional[Tensor]) -> bool:
         """Whether PyTorch computes a call of these; tells why, unless it was disabled."""

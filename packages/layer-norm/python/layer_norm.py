@@ -91,9 +91,14 @@ class LayerNorm(layer.Layer):
             nn.init.zeros_(self.bias)
         self.is_filled = isinstance(self.weight, nn.Parameter) or not self.weight.is_meta
 
+    def fill(self, buffers: Mapping[str, Any]) -> None:
+        nn.init.ones_(buffers["weight"])
+
+    def _weight(self, x: Tensor) -> Tensor:
+        return self.filled(x).get("weight", self.weight)
+
     def forward(self, x: Tensor, residual: Optional[Tensor] = None) -> Union[Tensor, tuple[Tensor, Tensor]]:
         """y; with a residual, of x's shape and dtype, y and h."""
-        self.fill_late(x)
         x, residual = layer.as_added(x, residual)
         if residual is not None and (residual.shape != x.shape or residual.dtype != x.dtype
                                      or residual.device != x.device):
@@ -104,13 +109,13 @@ class LayerNorm(layer.Layer):
         if self.is_pytorchs(x, residual, self.weight, self.bias):
             return self.reference(x, residual)
         rows = [None if t is None else layer.rows_of(t.contiguous()) for t in (x, residual)]
-        weight, bias = (None if t is None else t.to(x.dtype).contiguous() for t in (self.weight, self.bias))
+        weight, bias = (None if t is None else t.to(x.dtype).contiguous() for t in (self._weight(x), self.bias))
         results = tuple(t.reshape(x.shape) for t in _layer_norm((rows[0], weight, bias, rows[1]), self._key))
         return results[0] if residual is None else results
 
     def reference(self, x: Tensor, residual: Optional[Tensor] = None) -> Union[Tensor, tuple[Tensor, Tensor]]:
         """The same by PyTorch's operators; what the layer computes while disabled."""
-        weight, bias = (None if t is None else t.to(x.dtype) for t in (self.weight, self.bias))
+        weight, bias = (None if t is None else t.to(x.dtype) for t in (self._weight(x), self.bias))
         h = x if residual is None else x + residual
         y = _layer_norm.by_pytorch((h, weight, bias), self.attributes)[0]
         return y if residual is None else (y, h)

@@ -103,22 +103,23 @@ class RotaryEmbedding(layer.Layer):
 
     def reset_parameters(self) -> None:
         """Makes the tables; on the meta device there are none."""
-        if self.cos.is_meta:
-            self.is_filled = False
-            return
-        if between.compiles() or layer.why_pytorch(self.cos) != "":  # of which fake tensors are one case
-            angles = torch.arange(len(self.cos), device=self.cos.device)[:, None] * self.frequencies.to(self.cos.device)
-            self.cos.copy_(angles.cos() * self.scale)
-            self.sin.copy_(angles.sin() * self.scale)
+        if not self.cos.is_meta:
+            self.fill(self._buffers)
+        self.is_filled = not self.cos.is_meta
+
+    def fill(self, buffers: Mapping[str, Any]) -> None:
+        cos, sin = (buffers[name] for name in self.fixed)
+        frequencies = self.frequencies.to(cos.device)
+        if between.compiles() or layer.why_pytorch(cos) != "":  # of which fake tensors are one case
+            angles = torch.arange(len(cos), device=cos.device)[:, None] * frequencies
+            cos.copy_(angles.cos() * self.scale)
+            sin.copy_(angles.sin() * self.scale)
         else:
             tables = layer.source_of(layer.key_of(self.package, self.version, {"scale": self.scale}, self._options))
-            tables.call(self.cos.device, "tables", {"frequencies": self.frequencies.to(self.cos.device), "cos": self.cos,
-                                                    "sin": self.sin})
-        self.is_filled = True
+            tables.call(cos.device, "tables", {"frequencies": frequencies, "cos": cos, "sin": sin})
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """x: [..., heads, head_dim]; positions: int64 or int32 [...]. A position beyond the tables gives NaN."""
-        self.fill_late(x)
         head_dim = self.attributes["head_dim"]
         if (x.dim() < 2 or x.shape[-1] != head_dim or positions.shape != x.shape[:-2]
                 or positions.dtype not in (torch.int64, torch.int32)):
@@ -127,8 +128,10 @@ class RotaryEmbedding(layer.Layer):
         if self.is_pytorchs(x, positions, self.cos, self.sin):
             return self.reference(x, positions)
         rows = layer.readable(layer.rows_of(x.flatten(-2)))
-        return _rotate((rows, positions.contiguous().reshape(-1), self.cos, self.sin), self._key)[0].reshape(x.shape)
+        tables = [self.filled(x)[name] for name in self.fixed]
+        return _rotate((rows, positions.contiguous().reshape(-1), *tables), self._key)[0].reshape(x.shape)
 
     def reference(self, x: Tensor, positions: Tensor) -> Tensor:
         """The same by PyTorch's operators; what the layer computes while disabled."""
-        return _by_pytorch(x.flatten(-2), positions, self.cos, self.sin, self.attributes).reshape(x.shape)
+        tables = [self.filled(x)[name] for name in self.fixed]
+        return _by_pytorch(x.flatten(-2), positions, *tables, self.attributes).reshape(x.shape)

@@ -104,11 +104,18 @@ class TorchCase(unittest.TestCase):
         firsts = [(contextlib.nullcontext, None), (torch.inference_mode, lambda each: each)]
         if layer.HAS_OPERATORS:
             from torch._subclasses.fake_tensor import FakeTensorMode
+            from torch.fx.experimental.proxy_tensor import make_fx
+
+            def gradient(each):
+                return torch.func.grad(lambda *call: each(*call).sum())
 
             firsts += [(torch.no_grad, lambda each: torch.compile(each, fullgraph=True, backend="eager")),
-                       (torch.no_grad, torch.func.vmap),
-                       (contextlib.nullcontext, lambda each: torch.func.grad(lambda *call: each(*call).sum())),
-                       (lambda: FakeTensorMode(allow_non_fake_inputs=True), lambda each: each)]
+                       (torch.no_grad, torch.func.vmap), (contextlib.nullcontext, gradient),
+                       (lambda: FakeTensorMode(allow_non_fake_inputs=True), lambda each: each),
+                       (torch.no_grad, lambda each: torch.jit.trace(each, call, check_trace=False)),
+                       (torch.no_grad, lambda each: make_fx(each)(*call))]
+            firsts += [(contextlib.nullcontext, lambda each, backend=backend: torch.compile(
+                gradient(each), fullgraph=True, backend=backend)) for backend in ("eager", "aot_eager")]
         torch.use_deterministic_algorithms(True)  # PyTorch 2.2 then fills memory without numbers with NaN
         self.addCleanup(torch.use_deterministic_algorithms, False)
         for around, way in firsts:
@@ -118,7 +125,7 @@ class TorchCase(unittest.TestCase):
                 with around(), warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     way(assigned)(*call)
-            for change in (lambda each: each, lambda each: each.to_empty(device=DEVICE)):
+            for change in (copy.deepcopy, lambda each: each, lambda each: each.to_empty(device=DEVICE)):
                 y = change(assigned)(*call)
                 self.assert_close([y.detach()], [expected])
                 y.sum().backward()

@@ -29,7 +29,8 @@ _DTYPES = (torch.bfloat16, torch.float16)
 def _by_pytorch(x: Tensor, experts: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
     """Each expert in turn, of the tokens that chose it: of all tokens, where somebody records it for other choices; sums
     in fp32."""
-    y = torch.zeros_like(x, dtype=torch.float32)
+    # Nothing of each: where no token has an expert, gradients are zeros, as of the op, and not None.
+    y = torch.zeros_like(x, dtype=torch.float32) + sum(t[:0].sum() for t in (x, weights, gate_up, down))
     chosen = layer.knows_numbers(x, experts, weights, gate_up, down)
     for expert in range(len(gate_up)):
         tokens, weight = x, weights

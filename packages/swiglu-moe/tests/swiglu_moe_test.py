@@ -161,15 +161,17 @@ class SwigluMoe(TorchCase):
                 self.assertTrue(torch.equal(a, b))
 
     def test_gradients_where_no_token_has_an_expert(self):
-        parameters = list(self.moe.parameters())
-        for tokens, first in ((6, EXPERTS), (0, 0)):
-            x, (experts, weights) = normal(tokens, WIDTH, dtype=torch.bfloat16), router(tokens)
-            ways = [self.moe]
+        none = kiln.torch.SwigluMoe(WIDTH, HIDDEN, 0, device=DEVICE)
+        for moe, tokens, top, first in ((self.moe, 6, TOP, EXPERTS), (self.moe, 0, TOP, 0), (self.moe, 6, 0, 0),
+                                        (none, 6, TOP, 0)):
+            parameters = list(moe.parameters())
+            x, (experts, weights) = normal(tokens, WIDTH, dtype=torch.bfloat16), (t[:, :top] for t in router(tokens))
+            ways = {"eager": moe, "PyTorch": moe.reference}
             if kiln.torch.HAS_OPERATORS:
-                ways.append(torch.compile(self.moe, fullgraph=True, backend="aot_eager"))
-            for way in ways:
-                with self.subTest(tokens=tokens, way=way):
-                    found = gradients(lambda x, w: way(x, experts + first, w) + 0 * x, x, weights, parameters)
+                ways["compiled"] = torch.compile(moe, fullgraph=True, backend="aot_eager")
+            for name, way in ways.items():
+                with self.subTest(tokens=tokens, top=top, way=name, experts=len(moe.down)):
+                    found = gradients(lambda x, w: way(x, experts + first, w), x, weights, parameters)
                     for tensor, like in zip(found, (x, weights, *parameters)):
                         self.assertEqual(tensor.shape, like.shape)
                         self.assertFalse(tensor.any())

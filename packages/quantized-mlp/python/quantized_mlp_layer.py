@@ -93,14 +93,20 @@ class _QuantizedMlp(layer.Differentiable):
     gradient_of = (0, *[None] * (len(_NAMES) - 2), 1)
 
     def keep(self, inputs: layer.Tensors, outputs: Sequence[Tensor]) -> list[Optional[Tensor]]:
-        return [inputs[0], inputs[-1], *inputs[1:-1]]
+        return list(inputs[:-1])
 
     def backward_like(self, grads: layer.Tensors, kept: layer.Tensors, wanted: Sequence[bool]) -> layer.Tensors:
-        return [None if t is None or not want else torch.empty_like(t) for t, want in zip(kept[:2], wanted)]
+        return [torch.empty_like(kept[0]) if want else None for want in wanted]
+
+    def gradients_by_pytorch(self, grads: layer.Tensors, kept: layer.Tensors, wanted: Sequence[bool],
+                             key: str) -> list[Optional[Tensor]]:
+        """The residual's is that of y, whatever the residual holds."""
+        of_x = super().gradients_by_pytorch(grads, kept, wanted[:1], key) if wanted[0] else [None]
+        return [of_x[0], grads[0].clone() if wanted[1] else None]
 
     def by_pytorch(self, kept: layer.Tensors, attributes: Mapping[str, Any]) -> list[Tensor]:
-        x, residual, *others = kept
-        given = dict(zip(_NAMES[1:-1], others))
+        given = dict(zip(_NAMES, kept))
+        x, residual = given["x"], given.get("residual")
         width, hidden = x.shape[-1], given["gate"].shape[0] * 16
         shapes = {"gate": (hidden, width), "up": (hidden, width), "down": (width, hidden)}
         gate, up, down = (_weight(given[name], given[f"{name}_scales"], given[f"{name}_zeros"], *shapes[name])
@@ -245,8 +251,7 @@ class QuantizedMlp(layer.Layer):
         rows = [None if t is None else t.contiguous().reshape(-1, self.in_features) for t in (x, residual)]
         inputs = (rows[0], *codes, *others, rows[1])
         if self.is_pytorchs(x, residual):
-            kept = quantized_mlp.keep(inputs, ())
-            return quantized_mlp.by_pytorch(kept, self.attributes)[0].reshape(x.shape)
+            return quantized_mlp.by_pytorch(inputs, self.attributes)[0].reshape(x.shape)
         return quantized_mlp(inputs, self._key)[0].reshape(x.shape)
 
     def extra_repr(self) -> str:

@@ -244,6 +244,30 @@ class QuantizedMlp(TorchCase):
             self.assertTrue(torch.equal(some.grad, x.grad))
             self.assertTrue(torch.equal(residual.grad, torch.ones_like(x)))
 
+    def test_the_residual_is_not_kept(self):
+        for name, make in {**KINDS, "norm": functools.partial(layer_of, norm=True)}.items():
+            mlp, _ = make()
+            ways = [mlp]
+            if kiln.torch.HAS_OPERATORS:
+                ways.append(torch.compile(mlp, fullgraph=True, backend="aot_eager"))
+            for way in ways:
+                with self.subTest(kind=name, compiled=way is not mlp):
+                    saved, given = [], [normal(4, D, dtype=torch.bfloat16, seed=seed).requires_grad_() for seed in (1, 2)]
+                    x, residual = (t * 1 for t in given)
+                    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.data_ptr()) or t, lambda t: t):
+                        y = way(x, residual)
+                    self.assertEqual([saved.count(t.data_ptr()) for t in (x, residual)], [1, 0])
+                    weights = normal(4, D, dtype=torch.bfloat16, seed=3).requires_grad_()
+                    found = torch.autograd.grad(y, given, weights, create_graph=way is mlp)
+                    self.assertTrue(torch.equal(found[1], weights))
+                    with kiln.torch.disabled():
+                        expected = torch.autograd.grad(mlp(*given), given, weights, create_graph=True)
+                    self.assert_close(found, expected, torch.bfloat16)
+                    if way is mlp:
+                        again = [torch.autograd.grad(sum((t.float() ** 2).sum() for t in grads), (given[0], weights))
+                                 for grads in (found, expected)]
+                        self.assert_close(*again, torch.bfloat16)
+
     def test_compile_and_copies(self):
         mlp, _ = layer_of()
         x = normal(4, D, dtype=torch.bfloat16)

@@ -474,12 +474,14 @@ class _Place:
         if len(args) != 1 or named or not isinstance(args[0], Tensor):
             return "it is called with something else than its input"
         x, packed = args[0], self.tensors[0]
-        if layer.autocast_dtype(packed.device.type) is not None or x.dtype not in _DTYPES:
-            return f"x is {x.dtype} or torch.autocast is on; quantized-mlp takes bfloat16 and float16"
+        cast = layer.autocast_dtype(packed.device.type)
+        dtype = x.dtype if cast is None or x.dtype not in (torch.float32, *_DTYPES) else cast
+        if dtype not in _DTYPES:
+            return f"x is {x.dtype}, computed in {dtype}; quantized-mlp takes bfloat16 and float16"
         if x.device != packed.device or x.dim() == 0 or x.shape[-1] != self.width:
             # The same words for x of all lengths, which are told once.
             return f"x is {str(x.dtype)[6:]} on {x.device}; expected rows of {self.width} on {packed.device}"
-        if residual is not None and (residual.shape != x.shape or residual.dtype != x.dtype
+        if residual is not None and (residual.shape != x.shape or cast is None and residual.dtype != x.dtype
                                      or residual.device != x.device):
             return f"residual is {str(residual.dtype)[6:]} on {residual.device}; expected one like x, of its shape"
         if between.compiles() or self.module_seen is None or not self.module_seen.holds(module):
@@ -488,11 +490,13 @@ class _Place:
                 self.module_seen = None
                 if why == "":
                     self._see(module)
-        why = why or self.original.why_another(module, x.requires_grad and torch.is_grad_enabled(), False)
+        why = why or self.original.why_another(module, x.requires_grad and torch.is_grad_enabled(), cast is not None)
         why = why or _why_not_as_packed(self.changed, self)
         if why != "":
             return why
-        if any(bias is not None and bias.dtype != x.dtype for bias in self.tensors[9:12]):
+        if cast is not None and x.dtype != cast and "cast" in self.original.other_in:
+            return f"torch.autocast casts x, {x.dtype}, of which its forward gives something else"
+        if cast is None and any(bias is not None and bias.dtype != x.dtype for bias in self.tensors[9:12]):
             return f"x is {x.dtype} and a bias is not"
         return layer.why_pytorch(x, residual)
 
@@ -527,8 +531,12 @@ class ReplacedQuantizedMlp(layer.Replaced):
 
 
 def _call(tensors: tuple[Optional[Tensor], ...], x: Tensor, key: str, residual: Optional[Tensor] = None) -> Tensor:
+    dtype = layer.autocast_dtype(x.device.type)
+    if residual is not None and dtype is not None and residual.dtype != dtype:
+        return residual + _call(tensors, x, key)
+    x, residual, *biases = layer.cast(x, residual, *tensors[9:])
     rows = [None if t is None else t.contiguous().reshape(-1, x.shape[-1]) for t in (x, residual)]
-    return own.quantized_mlp((rows[0], *tensors, None, rows[1]), key)[0].reshape(x.shape)
+    return own.quantized_mlp((rows[0], *tensors[:9], *biases, None, rows[1]), key)[0].reshape(x.shape)
 
 
 def _activation_of(original: between.Original) -> Optional[str]:
@@ -581,6 +589,14 @@ def _layouts(found: list[Codes]) -> Iterator[tuple[str, ...]]:
 def _agree(found: Tensor, expected: Tensor, close: float) -> bool:
     return found.dtype == expected.dtype and layer.agree(found.flatten(0, -2), expected.flatten(0, -2), close,
                                                          _FACTOR * close)
+
+
+def _gives(module: nn.Module, x: Tensor, expected: Tensor, close: float) -> bool:
+    """Whether its forward gives this; a stranger's may throw."""
+    with contextlib.suppress(Exception):
+        y = module.forward(x)
+        return isinstance(y, Tensor) and _agree(y, expected, close)
+    return False
 
 
 def _has_gradients_of(module: nn.Module, call: Any, x: Tensor, close: float) -> bool:
@@ -645,7 +661,7 @@ def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[
     scales = torch.tensor([1.0] if is_float8 else _FEW_ROWS, device="cpu")[:, None]
     x = (torch.randn(4, gate.columns, generator=torch.Generator("cpu").manual_seed(0), device="cpu") * scales).to(
         device, like.dtype if like.dtype in _DTYPES else torch.bfloat16)
-    linears, in_training = [module._modules[each] for each in names], None
+    linears = [module._modules[each] for each in names]
     close = _CLOSE_FLOAT8 if is_float8 else _CLOSE
     trials = []  # a zero of 8 bits that is one less is hardly another weight: the layout that is closest counts
     other_in = []
@@ -677,10 +693,11 @@ def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[
             _, layout, tensors = min(trials, key=lambda trial: trial[0])
             if not _has_gradients_of(module.forward, lambda x: _call(tensors, x, key), deep, close):
                 other_in.append("gradients")
+            with torch.autocast(device.type, x.dtype, cache_enabled=False):
+                other_in += [word for word, given in (("autocast", deep), ("cast", deep.float()))
+                             if not _gives(module, given, expected, close)]
             layer.set_mode(module, True)
-            with contextlib.suppress(Exception):  # what a stranger's forward throws in training
-                in_training = module.forward(deep)
-            if not isinstance(in_training, Tensor) or not _agree(in_training, expected, _SAME):
+            if not _gives(module, deep, expected, _SAME):
                 other_in.append("training")
     finally:
         written = held.put_back()
@@ -691,6 +708,8 @@ def _fit(name: str, module: nn.Module, names: tuple[str, ...], attributes: dict[
     note = ", in evaluation: in training its forward is another" if "training" in other_in else ""
     if "gradients" in other_in:
         note += ", without gradients: its forward has others"
+    if "autocast" in other_in:
+        note += ", but not under torch.autocast"
     what = f"{own.PACKAGE}@{request[1]} {kernel.variant}, {activation}, {codes}{note}"
     return _Place(name, module, names, request, tensors, gate.columns, what, original)
 

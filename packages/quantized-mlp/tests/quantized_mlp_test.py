@@ -372,6 +372,11 @@ class Gptq(Quantized):
         self.register_buffer("g_idx", (torch.arange(self.codes.shape[1]) // group).to(torch.int32))
 
 
+class Dequantized(Gptq):
+    def forward(self, x):
+        return F.linear(x, self.meant.to(x.dtype), getattr(self, "bias", None))
+
+
 class GptqV2(Gptq):
     less, layout = 0, "gptq_v2"
 
@@ -947,9 +952,49 @@ class Replace(TorchCase):
             found = mlp(x)
             with torch.autocast("cuda" if DEVICE == "cpu" else "cpu", torch.bfloat16), self.computes("forward"):
                 self.assertTrue(torch.equal(mlp(x), found))
-            with torch.autocast(DEVICE, torch.bfloat16), self.assertWarnsRegex(
-                    kiln.torch.FallbackWarning, "torch.autocast is on"):
-                mlp(x)
+
+    def test_autocast(self):
+        """The dtypes of the weights, of x, of a residual and of autocast in all ways. What autocast makes of the original
+        is what Kiln gives, where the original's forward is one of its operators."""
+        sixteen = (torch.bfloat16, torch.float16)
+
+        def called(mlp, cast, of_x, of_residual):
+            x, weights = normal(2, 3, D, dtype=of_x).requires_grad_(), normal(2, 3, D, seed=2)
+            residual = normal(2, 3, D, dtype=of_residual, seed=1).requires_grad_()
+            with torch.autocast(DEVICE, cast):
+                y = mlp(x, residual=residual) if hasattr(mlp, "_kiln") else residual + mlp(x)
+            return y, *torch.autograd.grad((y * weights).sum(), (x, residual))
+
+        for kind, dtype in ((Gptq, torch.bfloat16), *((Dequantized, dtype) for dtype in sixteen)):
+            mlp = Mlp(kind, dtype=dtype)
+            if kind is Dequantized:
+                for linear in (mlp.gate_proj, mlp.up_proj, mlp.down_proj):
+                    linear.register_buffer("bias", normal(linear.codes.shape[0], dtype=dtype, seed=3))
+            ways = [(cast, of_x, of_residual) for cast in sixteen for of_x in (torch.float32, *sixteen)
+                    for of_residual in (torch.float32, cast) if kind is Dequantized or of_x == cast]
+            expected = [called(mlp, *way) for way in ways]
+            self.assertEqual(len(self.replaced(mlp)[0].swapped), 1)
+            for way, wanted in zip(ways, expected):
+                with self.subTest(kind=kind.__name__, dtype=dtype, way=way), self.computes("forward"):
+                    self.assert_close(called(mlp, *way), wanted, torch.bfloat16)
+        if kiln.torch.HAS_OPERATORS:
+            compiled = torch.compile(mlp, backend="aot_eager")
+            self.assert_close(called(compiled, *ways[0]), expected[0], torch.bfloat16)
+
+    def test_autocast_that_its_forward_asks_for(self):
+        class Asking(Mlp):
+            def forward(self, x):
+                return super().forward(x) * (1 if kiln.layer.autocast_dtype(DEVICE) is None else 2)
+
+        x = normal(3, D, dtype=torch.bfloat16)
+        for make, says in ((lambda: Asking(Dequantized), "its forward is another"), (lambda: Mlp(Gptq), "casts x")):
+            mlp = make()
+            what = self.replaced(mlp)[0].swapped[0].what
+            self.assertEqual("but not under torch.autocast" in what, says != "casts x")
+            with torch.no_grad(), torch.autocast(DEVICE, torch.bfloat16):
+                with self.assertWarnsRegex(kiln.torch.FallbackWarning, says):
+                    found = mlp(x.float())
+                self.assertTrue(torch.equal(found, type(mlp).__bases__[1].forward(mlp, x.float())))
 
     def test_residual(self):
         mlp, x = Mlp(Gptq), normal(2, 3, D, dtype=torch.bfloat16)

@@ -146,6 +146,15 @@ class Remedies(World):
         self.shell(re.search("run '(kiln install tiny-op@1)'", said).group(1))
         self.kiln("list", "tiny-op@1", says="tiny-op@1")
 
+    @cures("loader/cli/verbs/uninstall.cpp: kiln cache repair")
+    def test_uninstall_of_a_damaged_ref(self):
+        self.install()
+        self.publish("next")
+        self.kiln("install", "tiny-op@2", "--device", "cpu")
+        self.replace(self.ref(), "{}")
+        self.cured("kiln uninstall tiny-op", INTEGRITY, "kiln cache repair")
+        self.assertEqual(list(self.cache.glob("refs/*/tiny-op/*")), [])
+
     @cures("loader/src/store/repair.cpp: kiln install --locked")
     def test_gc_beside_a_damaged_entry_of_a_project(self):
         self.kiln("add", "tiny-op")

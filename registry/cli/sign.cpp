@@ -30,7 +30,7 @@ namespace kiln::registry {
 std::vector<cli::Option> takes_signing(RegistryCommand& command, SignWords& words) {
   std::vector<cli::Option> of_registry = {
       command.option("--onto", words.onto, "URL",
-                     "Sign on top of what the registry at this URL has, if it is ahead"),
+                     "Sign on top of what the registry at this URL has"),
       command.option("--draft", words.request.drafts, "FILE",
                      "The registry's draft as it came back from another signer (repeatable)"),
       command.number("--days", words.request.days, 1, 3650,

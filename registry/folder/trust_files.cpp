@@ -137,15 +137,6 @@ std::optional<trust::SignedTarget> find_target(trust::TrustedSet& set, const Tru
   return set.search(name, load);
 }
 
-bool is_ahead(const trust::TrustedSet& these, const trust::TrustedSet& those) {
-  const trust::Root& before = these.root();
-  const trust::Root& after = those.root();
-  const bool was_replaced =
-      after.version > before.version &&
-      (after.timestamp != before.timestamp || after.snapshot != before.snapshot);
-  return !was_replaced && these.timestamp()->version > those.timestamp()->version;
-}
-
 TrustArtifact make_artifact(const TrustFiles& files) {
   TrustArtifact artifact;
   const auto add = [&](std::string_view type, std::string_view bytes) {

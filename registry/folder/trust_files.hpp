@@ -65,10 +65,6 @@ std::string describe_passed(const trust::PassedRole& passed);
 std::optional<trust::SignedTarget> find_target(trust::TrustedSet& set, const TrustFiles& files,
                                                const std::string& origin, const std::string& name);
 
-/// Whether `these` were signed after `those`. Never where the root of `those` is newer and took the
-/// online keys away: what a stolen key signed is not counted.
-bool is_ahead(const trust::TrustedSet& these, const trust::TrustedSet& those);
-
 /// The files as an artifact; they outlive it.
 struct TrustArtifact {
   std::vector<std::pair<Descriptor, std::string_view>> blobs;  ///< each file, and the empty config

@@ -17,6 +17,7 @@
 #include "registry/folder/layout.hpp"
 #include "registry/folder/next_index.hpp"
 #include "registry/folder/referrers.hpp"
+#include "registry/folder/standing.hpp"
 #include "registry/folder/trust_files.hpp"
 #include "registry/server/upload.hpp"
 #include "store/registry.hpp"
@@ -254,31 +255,32 @@ class VersionPush {
 /// above.
 class MetadataPush {
  public:
-  MetadataPush(TrustFiles files, const Destination& to)
-      : files_(std::move(files)),
+  MetadataPush(fs::path folder, TrustFiles files, const Destination& to)
+      : folder_(std::move(folder)),
+        files_(std::move(files)),
         patience_(to.patience),
         upload_(to.registry, trust::kTrustRepository, to.settings, to.patience, traffic_) {}
 
-  /// kTrust for what no client would accept.
+  /// kTrust for what no client would accept; kConflict where the server has what the folder lacks.
   void plan() {
     ours_.emplace(follow(files_, kFolder, trust::Expiry::kRefused));
     before_ = upload_.tagged(trust::kTrustTag);
     if (!before_) return;
+    const std::string place = upload_.place(trust::kTrustTag);
     theirs_ = read_trust_files(upload_.repository(), patience_, Roles::kAll);
-    for (const auto& [name, bytes] : theirs_) {
-      if (!name.ends_with(".root.json")) continue;
-      const auto same = files_.find(name);
-      if (same == files_.end()) fail_ahead("has " + name + ", which the folder lacks");
-      if (same->second != bytes) fail_ahead("has another " + name);
+    if (first_root_of(files_, kFolder) != first_root_of(theirs_, place)) {
+      fail(place + " has another 1.root.json than the folder: it is another registry's",
+           "Push to another place");
     }
-    there_.emplace(follow(theirs_, upload_.place(trust::kTrustTag), kTold));
-    const std::uint64_t version = there_->timestamp()->version;
-    const std::uint64_t ours = ours_->timestamp()->version;
-    const bool differs = files_.at("timestamp.json") != theirs_.at("timestamp.json");
-    if (is_ahead(*there_, *ours_) || (version == ours && differs)) {
-      fail_ahead("is at timestamp " + std::to_string(version) + ", the folder at " +
-                 std::to_string(ours));
+    there_.emplace(follow(theirs_, place, kTold));
+    const Standing standing = compare({files_, *ours_}, {theirs_, *there_});
+    const std::string found = describe(standing, kFolder, place);
+    if (standing.roles == Order::kApart || standing.roots == Order::kApart) {
+      fail(found + ": they were signed apart", how_to_rejoin(standing, folder_));
     }
+    if (standing.all() == Order::kSame || standing.all() == Order::kAhead) return;
+    fail(found + ": it was signed elsewhere since",
+         "Sign the folder again, on top of it: 'kiln registry sign --onto URL'");
   }
 
   /// What the folder says of a name. After plan().
@@ -333,13 +335,12 @@ class MetadataPush {
     return digests;
   }
 
-  [[noreturn]] void fail_ahead(const std::string& found) const {
+  [[noreturn]] static void fail(const std::string& found, const std::string& next_step) {
     throw Error(ErrorCode::kConflict,
-                "push trust metadata: " + upload_.place(trust::kTrustTag) + " " + found +
-                    ": it was signed elsewhere since; nothing was sent. Sign the folder again, on "
-                    "top of it: 'kiln registry sign --onto URL'");
+                "push trust metadata: " + found + "; nothing was sent. " + next_step);
   }
 
+  fs::path folder_;
   TrustFiles files_;
   TrustFiles theirs_;
   Patience patience_;
@@ -493,7 +494,7 @@ PushReport push(const fs::path& folder, const std::vector<PackageVersions>& want
     tell_unsigned(report.versions, to, progress);
     return report;
   }
-  MetadataPush metadata(std::move(files), to);
+  MetadataPush metadata(folder, std::move(files), to);
   metadata.plan();
   check_left_behind(folder, outgoing, metadata, to, progress);
   PushReport report{push_all(std::move(outgoing), "*", &metadata, to, progress)};

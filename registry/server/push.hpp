@@ -52,7 +52,7 @@ struct PushReport {
 /// with it, and joins what hangs there. kNotFound where it has nothing. Where
 /// the folder is signed, its metadata follows last: kTrust for a version that would be there with
 /// another index than the signed one, or that the metadata names, the server lacks, and `wanted`
-/// leaves out; kConflict where the server's metadata is ahead.
+/// leaves out; kConflict where the server's metadata has what the folder's lacks.
 PushReport push(const std::filesystem::path& folder, const std::vector<PackageVersions>& wanted,
                 const Destination& to, const Progress& progress);
 

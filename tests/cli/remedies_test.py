@@ -854,6 +854,27 @@ class Remedies(World):
         self.shell(f"{command} --registry {alone} --root {self.work}/root.json{keys}")
         self.assertNotIn("clients do not see this", self.shell(f"{push} --registry {alone}").stderr)
 
+    @cures("registry/folder/standing.cpp: kiln registry sign --registry … --onto URL --root ROOT")
+    def test_two_folders_that_signed_apart(self):
+        self.sign()
+        keys = f" --key {self.work}/keys/targets --key {self.work}/keys/online"
+        server = self.pushed()
+        other = shutil.copytree(self.registry, self.work / "other")
+        self.publish("next")
+        self.shell("kiln registry sign" + keys)
+        self.shell(f"kiln registry push --to {server.url}")
+        self.shell(f"kiln registry yank tiny-op@1 --reason leaks --registry {other}{keys}")
+        push = f"kiln registry push --registry {other} --to {server.url}"
+        remedy = "kiln registry sign --registry [^ ]* --onto URL --root ROOT"
+        said = self.shell(push, CONFLICT).stderr
+        self.assertIn("this folder alone has: the yank of tiny-op/1", said)
+        removed = re.search("remove ([^ ]*) and sign", said).group(1)
+        self.assertEqual(re.search("remove ([^ ]*) and sign",
+                                   self.shell(f"kiln registry sign --registry {other} --onto {server.url}{keys}", CONFLICT).stderr
+                                   ).group(1), removed)
+        self.cured(push, CONFLICT, remedy, {"kiln registry": f"rm -r {removed}; kiln registry", "URL": server.url,
+                                            "ROOT": self.work / "root.json"}, more=keys)
+
     @cures("registry/trust/sign/edits.cpp: kiln registry sign FILE",
            "registry/cli/sign.cpp: kiln registry sign FILE --root ROOT --key KEY",
            "registry/cli/sign.cpp: kiln registry sign --registry %s --key KEY")

@@ -726,6 +726,121 @@ class Elsewhere(PublisherTest):
         self.push(url)
         self.refresh_of(url)
 
+    def other_folder(self):
+        """A copy of the folder as it is now, on another machine."""
+        return shutil.copytree(self.registry, self.work / "other")
+
+    def publish_and_yank(self):
+        self.kiln("registry", "publish", "--registry", self.registry, self.work / "built/next")
+        self.yank("it leaks")
+        return self.sign()
+
+    def takes_back(self, url):
+        """Its clients refuse the first version, whether they know more than the root or not, and find the second."""
+        shutil.rmtree(self.work / "cache", ignore_errors=True)
+        self.install(url, code=TRUST, says="it leaks")
+        self.kiln("install", f"{NAME}@2", "--registry", url, "--device", "cpu")
+
+    def test_an_older_state_with_a_higher_timestamp_takes_nothing_back(self):
+        _, url = self.serve()
+        older = self.other_folder()
+        self.publish_and_yank()
+        self.push(url)
+        self.trust(url)
+        self.takes_back(url)
+        self.registry = older
+        for _ in range(4):  # the cron of a second machine
+            last = self.sign(keys=("online",))
+        self.push(url, code=CONFLICT, says=["the folder has targets 1, ", "has targets ", "kiln registry sign --onto URL"])
+        done = self.sign("--onto", url, keys=("online",))
+        self.assertEqual((done["targets"] > 1, done["timestamp"]), (True, last["timestamp"] + 1))
+        self.push(url)
+        self.refresh_of(url, code=TRUST, says="it leaks")
+        self.takes_back(url)
+        self.assertEqual(self.sign("--onto", url)["timestamp"], last["timestamp"] + 2)  # and the folder has it all
+
+    def test_what_a_folder_has_alone_stays_above_the_numbers_of_its_server(self):
+        _, url = self.serve()
+        self.push(url)
+        self.trust(url)
+        mine, self.registry = self.registry, self.other_folder()
+        for _ in range(3):
+            self.sign(keys=("online",))
+        self.push(url)
+        self.install(url)
+        self.registry = mine
+        self.publish_and_yank()
+        self.push(url, code=CONFLICT, says="kiln registry sign --onto URL")
+        done = self.sign("--onto", url, keys=("online",))
+        self.assertEqual((done["targets"] > 1, done["timestamp"]), (True, 5))
+        self.push(url)
+        self.refresh_of(url, code=TRUST, says="it leaks")
+
+    def test_a_server_with_a_newer_root_is_signed_onto(self):
+        _, url = self.serve()
+        other = self.other_folder()
+        self.make_key("root2")
+        second = self.work / "2.root.json"
+        self.kiln("registry", "rotate", self.root, "--root-key", self.public("root2"), "--out", second)
+        for key in ("root", "root2"):
+            self.kiln("registry", "sign", second, "--key", self.private(key))
+        self.sign("--root", second)
+        self.push(url)
+        self.registry = other
+        for _ in range(4):
+            self.sign(keys=("online",))
+        self.push(url, code=CONFLICT, says=["the folder has root 1, ", "has root 2, ", "kiln registry sign --onto URL"])
+        done = self.sign("--onto", url, keys=("online",))
+        self.assertEqual((done["root"], done["timestamp"]), (2, 6))
+        self.push(url)
+        # A newer root here, and newer targets there: neither is lost.
+        older = self.registry
+        self.registry = shutil.copytree(older, self.work / "third")
+        self.publish_and_yank()
+        self.push(url)
+        self.registry = older
+        third = self.work / "3.root.json"
+        self.kiln("registry", "rotate", second, "--root-days", 9, "--out", third)
+        self.kiln("registry", "sign", third, "--key", self.private("root2"))
+        self.sign("--root", third, keys=("online",))
+        self.push(url, code=CONFLICT, says="kiln registry sign --onto URL")
+        done = self.sign("--onto", url, keys=("online",))
+        self.assertEqual((done["root"], done["targets"] > 1), (3, True))
+        self.push(url)
+        self.trust(url)
+        self.takes_back(url)
+
+    def test_two_folders_that_signed_apart_lose_nothing_without_a_word(self):
+        _, url = self.serve()
+        for more in (0, 1):  # targets of the same number, and of a higher one than the server's
+            with self.subTest(more):
+                shutil.rmtree(self.work / "other", ignore_errors=True)
+                mine, other = self.registry, self.other_folder()
+                self.kiln("registry", "publish", "--registry", self.registry, self.work / "built/next")
+                self.kiln("registry", "publish", "--registry", self.registry, self.work / "built/acme")
+                self.sign()
+                self.push(url)
+                self.registry = other
+                self.yank(f"it leaks {more}")
+                for _ in range(more):
+                    self.kiln("registry", "publish", "--registry", self.registry, self.work / "built/two")
+                    self.sign()
+                lost = [f"yank of {NAME}/1", "signed apart", f"(with acme-op/1, {NAME}/2"]
+                self.push(url, code=CONFLICT, says=lost + ["nothing was sent"])
+                self.sign("--onto", url, code=CONFLICT, says=lost + ["nothing was signed", f"remove {other}/kiln.tuf "])
+                shutil.rmtree(other / "kiln.tuf")
+                self.sign("--root", self.root, "--onto", url)
+                self.yank(f"it leaks {more}")
+                self.push(url)
+                self.trust(url)
+                self.refresh_of(url, code=TRUST, says=f"it leaks {more}")
+                self.kiln("install", "acme-op@1", "--registry", url, "--device", "cpu")
+                server, url = self.serve()
+                shutil.rmtree(mine)
+                self.registry = mine
+                self.kiln("registry", "publish", "--registry", self.registry, self.work / "built/one")
+                self.sign("--root", self.root)
+
     def test_another_registry_is_not_signed_onto(self):
         server, url = self.serve()
         self.push(url)
@@ -804,6 +919,23 @@ class Elsewhere(PublisherTest):
         self.assertEqual(self.sign("--root", second, keys=("targets", "online2"))["timestamp"], 2)  # the thief's: 4
         self.push(url)
         self.refresh_of(url)
+
+    def test_a_new_online_key_takes_nothing_from_what_the_targets_keys_signed(self):
+        _, url = self.serve()
+        older = self.other_folder()
+        self.publish_and_yank()
+        self.push(url)
+        self.registry = older
+        self.make_key("online2")
+        second = self.work / "2.root.json"
+        self.kiln("registry", "rotate", self.root, "--online-key", self.public("online2"), "--out", second)
+        self.kiln("registry", "sign", second, "--key", self.private("root"))
+        self.sign("--root", second, keys=("online2",))
+        self.push(url, code=CONFLICT, says="kiln registry sign --onto URL")
+        self.assertEqual(self.sign("--onto", url, keys=("online2",))["root"], 2)
+        self.push(url)
+        self.trust(url)
+        self.takes_back(url)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<Missing> missing_in(const Plan& plan, const Visible& outcome) {
+std::vector<Missing> missing_in(const Start& start, const Plan& plan, const Visible& outcome) {
   std::vector<Missing> missing;
   for (const auto& [role, pending] : outcome.pending) {
     Missing one = plan.signers.missing_of(role, pending);
@@ -25,7 +25,7 @@ std::vector<Missing> missing_in(const Plan& plan, const Visible& outcome) {
   for (const char* role : {"snapshot", "timestamp"}) {
     const trust::Signers& signers = plan.signers.of(role);
     missing.push_back({role,
-                       outcome.seen.version_of(role) + 1,
+                       start.next_version(role),
                        0,
                        signers.threshold,
                        {signers.ids.begin(), signers.ids.end()}});
@@ -50,7 +50,8 @@ std::map<std::string, bool> waiting_in(const Plan& plan, const Visible& outcome)
   return waiting;
 }
 
-SignReport report(const SignRequest& request, const Plan& plan, const Visible& outcome) {
+SignReport report(const SignRequest& request, const Start& start, const Plan& plan,
+                  const Visible& outcome) {
   const ClientMetadata& seen = outcome.seen;
   SignReport result{
       .is_visible = outcome.is_visible,
@@ -62,7 +63,7 @@ SignReport report(const SignRequest& request, const Plan& plan, const Visible& o
                             : 0,
       .changed = outcome.changed,
       .waiting = waiting_in(plan, outcome),
-      .missing = missing_in(plan, outcome)};
+      .missing = missing_in(start, plan, outcome)};
   std::ranges::sort(result.changed);
   std::size_t names = 0;
   for (const auto& [role, shown] : outcome.shown) {
@@ -148,7 +149,7 @@ SignReport sign_registry(const SignRequest& request) {
   const Start start = start_signing(request);
   const Plan plan = plan_roles(request, start);
   Visible outcome = make_visible(request, start, plan);
-  SignReport result = report(request, plan, outcome);
+  SignReport result = report(request, start, plan, outcome);
   if (result.is_visible) write_artifact(layout, outcome.seen.files());
   if (result.draft.empty()) {
     fs::remove(draft_path(request.registry));

@@ -40,8 +40,8 @@ struct SignRequest {
   /// taken over; another document only if it lacks no signature: the keys here never sign what
   /// was written elsewhere.
   std::vector<std::filesystem::path> drafts = {};
-  /// What is signed elsewhere already, as a server has it: signed on from there if it is ahead, and
-  /// follows from a root of the folder or of `roots`.
+  /// What is signed elsewhere already, as a server has it: signed on from there if it has what the
+  /// folder lacks, and follows from a root of the folder or of `roots`.
   TrustFiles onto = {};
   std::set<std::string> only = {};                 ///< look at these packages; empty: at all
   std::map<std::string, std::string> yanked = {};  ///< "geglu-mlp/1" -> why
@@ -69,9 +69,10 @@ struct SignReport {
 };
 
 /// Throws kUsage where there is no root yet, kTrust for a key that may sign nothing and for files
-/// that no client would accept; kConflict for a root other than the one that has its number, and
-/// for a draft of another state; kNotFound for a version to yank that was never signed, and for an
-/// advisory to lift, or its role, that is not there.
+/// that no client would accept; kConflict for a root other than the one that has its number, for a
+/// draft of another state, and for a server's metadata that was signed apart; kNotFound for a
+/// version to yank that was never signed, and for an advisory to lift, or its role, that is not
+/// there.
 SignReport sign_registry(const SignRequest& request);
 
 }  // namespace kiln::registry

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/draft.hpp"
+#include "registry/folder/standing.hpp"
 #include "trust/trusted_set.hpp"
 
 namespace kiln::registry {
@@ -37,10 +38,36 @@ bool shares_a_root(const TrustFiles& known, const TrustFiles& theirs) {
   });
 }
 
+void add_root(const SignRequest& request, TrustFiles& roots, const std::string& name,
+              const std::string& bytes) {
+  const auto [place, is_new] = roots.emplace(name, bytes);
+  if (is_new || place->second == bytes) return;
+  fail_to_sign(ErrorCode::kConflict, request.registry,
+               "it has another root of version " + name.substr(0, name.find('.')) +
+                   " than the one given; nothing was signed. Make its successor: 'kiln registry "
+                   "rotate'");
+}
+
+/// Those that are not among `files`.
+void add_roots_of(const SignRequest& request, const TrustFiles& from, const TrustFiles& files,
+                  TrustFiles& roots) {
+  for (const auto& [name, bytes] : from) {
+    if (is_root(name) && !files.contains(name)) add_root(request, roots, name, bytes);
+  }
+}
+
+/// Whether the folder's state has all that the server's has, but for roots and renewals.
+bool is_kept(const Standing& standing) {
+  if (standing.roles != Order::kSame) return standing.roles == Order::kAhead;
+  if (standing.roots != Order::kSame) return standing.roots == Order::kAhead;
+  return standing.newest == Order::kSame || standing.newest == Order::kAhead;
+}
+
 /// What was signed elsewhere since is gone on with. The server is not believed: what it has must
 /// follow from a root that is known here, or the keys would sign what somebody put there.
-ClientMetadata newer_of(ClientMetadata here, const SignRequest& request, const TrustFiles& roots) {
-  if (request.onto.empty()) return here;
+void go_onto(const SignRequest& request, TrustFiles& roots, Start& start) {
+  if (request.onto.empty()) return;
+  const ClientMetadata here = start.seen;
   trust::TrustedSet theirs = follow(request.onto, "the server", trust::Expiry::kTold);
   if (!shares_a_root(here.files(), request.onto) && !shares_a_root(roots, request.onto)) {
     fail_to_sign(
@@ -48,8 +75,20 @@ ClientMetadata newer_of(ClientMetadata here, const SignRequest& request, const T
         "the server's metadata does not follow from a root that is known here; nothing was "
         "signed. Give the newest root that you know with --root, or sign another folder for it");
   }
-  if (here.set() && !is_ahead(theirs, *here.set())) return here;
-  return {request.onto, here.origin(), std::move(theirs)};
+  if (here.set()) {
+    const Standing standing = compare({here.files(), *here.set()}, {request.onto, theirs});
+    if (standing.roles == Order::kApart || standing.roots == Order::kApart) {
+      fail_to_sign(ErrorCode::kConflict, request.registry,
+                   describe(standing, "the folder", "the server") +
+                       ": they were signed apart; nothing was signed. " +
+                       how_to_rejoin(standing, request.registry));
+    }
+    start.snapshot = standing.snapshot;
+    start.timestamp = standing.timestamp;
+    if (is_kept(standing)) return add_roots_of(request, request.onto, here.files(), roots);
+    add_roots_of(request, here.files(), request.onto, roots);
+  }
+  start.seen = ClientMetadata(request.onto, here.origin(), std::move(theirs));
 }
 
 /// Whether a draft begins where the registry is. Of each document that it has next, the one before
@@ -63,8 +102,8 @@ bool follows(const TrustDraft& draft, const ClientMetadata& seen) {
   return std::ranges::all_of(draft.next, [&](const auto& each) {
     const auto& [role, pending] = each;
     const std::uint64_t version = seen.version_of(role);
+    if (role == "snapshot" || role == "timestamp") return pending.version() > version;
     if (pending.version() != version + 1) return false;
-    if (role == "snapshot" || role == "timestamp") return true;
     const std::string file = role_file(version, role);
     const auto before = draft.before.find(file);
     const auto now = files.find(file);
@@ -105,13 +144,8 @@ void read_drafts(const SignRequest& request, Start& start, TrustFiles& roots) {
 void add_roots(const SignRequest& request, const TrustFiles& roots, Start& start) {
   TrustFiles all = start.seen.files();
   for (const auto& [name, bytes] : roots) {
-    const auto [place, is_new] = all.emplace(name, bytes);
-    if (is_new) start.new_roots[name] = bytes;
-    if (is_new || place->second == bytes) continue;
-    fail_to_sign(ErrorCode::kConflict, request.registry,
-                 "it has another root of version " + name.substr(0, name.find('.')) +
-                     " than the one given; nothing was signed. Make its successor: 'kiln registry "
-                     "rotate'");
+    if (!all.contains(name)) start.new_roots[name] = bytes;
+    add_root(request, all, name, bytes);
   }
   const auto first = all.find(role_file(1, "root"));
   if (first == all.end()) {
@@ -137,11 +171,17 @@ void add_roots(const SignRequest& request, const TrustFiles& roots, Start& start
 
 }  // namespace
 
+std::uint64_t Start::next_version(const std::string& role) const {
+  const std::uint64_t given = role == "snapshot" ? snapshot : role == "timestamp" ? timestamp : 0;
+  return std::max(seen.version_of(role), given) + 1;
+}
+
 Start start_signing(const SignRequest& request) {
   TrustFiles files = read_trust_files(request.registry);
   TrustFiles roots = read_roots(request.roots);
-  ClientMetadata here(std::move(files), request.registry.string());
-  Start start{std::time(nullptr), newer_of(std::move(here), request, roots), {}, {}, {}, {}};
+  Start start{.now = std::time(nullptr),
+              .seen = ClientMetadata(std::move(files), request.registry.string())};
+  go_onto(request, roots, start);
   read_drafts(request, start, roots);
   add_roots(request, roots, start);
   return start;

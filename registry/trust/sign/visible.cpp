@@ -87,11 +87,12 @@ Pending newest_of(const std::string& role, const Json& meta, const SignRequest& 
                   const Start& start, const Plan& plan) {
   const auto own = plan.pending.find(role);
   const bool is_own = own != plan.pending.end() && own->second.body()["meta"] == meta &&
+                      own->second.version() >= start.next_version(role) &&
                       expiry_of(own->second) >= start.now + kDay;
   Pending newest = is_own ? own->second
                           : Pending({{"_type", role},
                                      {"spec_version", "1.0.31"},
-                                     {"version", start.seen.version_of(role) + 1},
+                                     {"version", start.next_version(role)},
                                      {"expires", trust::to_text(start.now + request.days * kDay)},
                                      {"meta", meta}});
   if (const auto found = start.returned.find(role); found != start.returned.end()) {

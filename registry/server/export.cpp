@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "base/draft.hpp"
+#include "base/shell_word.hpp"
 #include "documents/json.hpp"
 #include "documents/manifest.hpp"
 #include "documents/names.hpp"
@@ -21,6 +22,7 @@
 #include "registry/folder/layout.hpp"
 #include "registry/folder/package_versions.hpp"
 #include "registry/folder/referrers.hpp"
+#include "registry/folder/standing.hpp"
 #include "registry/folder/trust_files.hpp"
 #include "trust/repository_source.hpp"
 
@@ -261,6 +263,75 @@ class MetadataExport {
   Exported result_;
 };
 
+/// The metadata that Kiln finds in a tree, under a repository's name.
+TrustFiles artifact_of(const fs::path& folder) {
+  const fs::path latest = folder / "manifests" / trust::kTrustTag;
+  TrustFiles files;
+  if (!fs::exists(latest)) return files;
+  const std::string manifest = read_document(latest, kMaxDocumentBytes);
+  for (const auto& [title, layer] : trust::parse_trust_manifest(manifest, latest.string())) {
+    if (title.empty()) continue;
+    const fs::path blob = folder / "blobs" / layer.descriptor.digest.str();
+    files[title] = layer.data.empty() ? read_document(blob, trust::kMaxTargetsBytes) : layer.data;
+  }
+  return files;
+}
+
+/// The metadata that other clients find there, with older documents among it.
+TrustFiles plain_files_of(const fs::path& folder) {
+  TrustFiles files;
+  std::error_code none;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, none)) {
+    if (entry.path().extension() != ".json") continue;
+    files[entry.path().filename().string()] = read_document(entry.path(), trust::kMaxTargetsBytes);
+  }
+  return files;
+}
+
+/// Throws kConflict where a tree has signed metadata that these files would take back.
+void check_tree(const ExportRequest& request, const fs::path& out, const std::string& name,
+                const TrustFiles& files) {
+  const auto fail = [&](const std::string& found, const std::string& next_step) {
+    throw Error(ErrorCode::kConflict, "export-static into " + out.string() + ": " + found +
+                                          "; nothing was written. " + next_step);
+  };
+  const trust::TrustedSet ours = follow(files, request.registry.string(), trust::Expiry::kRefused);
+  const auto check = [&](const TrustFiles& there) {
+    const trust::TrustedSet theirs = follow(there, out.string(), trust::Expiry::kTold);
+    const Standing standing = compare({files, ours}, {there, theirs});
+    if (standing.all() == Order::kSame || standing.all() == Order::kAhead) return;
+    fail(
+        describe(standing, request.registry.string(), "the tree") +
+            ": what is served from there would go back",
+        "Export the folder that has it all, sign this one on top of what is served: 'kiln registry "
+        "sign --registry " +
+            shell_word(request.registry.string()) + " --onto URL', or choose another --out");
+  };
+  const std::string& root = first_root_of(files, request.registry.string());
+  const std::string here = role_file(1, "root");
+  try {
+    const TrustFiles artifact = artifact_of(out / "v2" / name);
+    if (!artifact.empty() && first_root_of(artifact, out.string()) != root) {
+      fail("it has another " + here + ", of another registry", "Choose another --out");
+    }
+    if (!artifact.empty()) check(artifact);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kTrust && error.code() != ErrorCode::kIntegrity) throw;
+    fail("whether it is newer cannot be told: " + std::string(error.what()),
+         "Choose another --out");
+  }
+  // Of several registries in one tree the last has these files. An export that was killed among
+  // them left what nobody follows.
+  const TrustFiles plain = plain_files_of(out / "metadata");
+  const auto first = plain.find(here);
+  if (first == plain.end() || first->second != root) return;
+  try {
+    check(plain);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kTrust) throw;
+  }
+}
+
 void check_prefix(const std::string& prefix) {
   for (std::size_t begin = 0, end = 0; !prefix.empty() && end != prefix.npos; begin = end + 1) {
     end = prefix.find('/', begin);
@@ -293,12 +364,15 @@ std::vector<Exported> export_static(const ExportRequest& request, const Progress
                                        "(one of \" $ @ \\). Choose another folder");
   }
   check_is_outside(out, request.registry, "export-static");
+  // Before the versions: what is published and signed meanwhile is not in it.
+  const TrustFiles files = read_trust_files(request.registry);
+  const std::string metadata =
+      (request.prefix.empty() ? "" : request.prefix + "/") + std::string(trust::kTrustRepository);
+  if (!files.empty()) check_tree(request, out, metadata, files);
   for (const char* part : {"v2", "metadata", "targets"}) sweep_drafts_below(out / part);
   sweep_drafts(out, ".nginx.conf");
   std::vector<Exported> results;
   std::set<Digest> exported;
-  // Before the versions: what is published and signed meanwhile is not in it.
-  const TrustFiles files = read_trust_files(request.registry);
   for (const std::string& package : packages_of(request.registry)) {
     const Layout layout(request.registry / package);
     if (!layout.exists()) continue;  // a first publish that has not committed
@@ -310,10 +384,8 @@ std::vector<Exported> export_static(const ExportRequest& request, const Progress
              std::to_string(results.back().files_written) + " files written");
   }
   if (!files.empty()) {
-    const std::string name =
-        (request.prefix.empty() ? "" : request.prefix + "/") + std::string(trust::kTrustRepository);
-    results.push_back(MetadataExport(request, out, name, exported).run(files, progress));
-    progress("exported " + name + ": " + std::to_string(results.back().files_written) +
+    results.push_back(MetadataExport(request, out, metadata, exported).run(files, progress));
+    progress("exported " + metadata + ": " + std::to_string(results.back().files_written) +
              " files written");
   }
   make_folders(out);

@@ -40,7 +40,7 @@ struct Exported {
 
 /// Verifies every blob before it is offered (kIntegrity). Files are hard links where the file
 /// system allows, else copies. Its metadata names no version that the folder has and the tree has
-/// not (kIntegrity).
+/// not (kIntegrity). A tree whose metadata has what the folder's lacks stays as it is (kConflict).
 std::vector<Exported> export_static(const ExportRequest& request, const Progress& progress);
 
 }  // namespace kiln::registry

@@ -7,12 +7,15 @@ names has a row here, which makes the error, does what is printed, as it is prin
 """
 
 import base64
+import functools
+import http.server
 import json
 import pathlib
 import re
 import shlex
 import shutil
 import subprocess
+import threading
 
 import remedies
 from world import (CACHE, INTEGRITY, KILN, KILN_REGISTRY, LOCK, NETWORK, NOT_FOUND, OFFLINE, OK, TRUST,
@@ -853,6 +856,27 @@ class Remedies(World):
         command = re.search("'(kiln registry sign --onto [^']*)'", done.stdout + done.stderr).group(1)
         self.shell(f"{command} --registry {alone} --root {self.work}/root.json{keys}")
         self.assertNotIn("clients do not see this", self.shell(f"{push} --registry {alone}").stderr)
+
+    def served(self, folder):
+        """A web server's URL for a folder."""
+        class Quiet(http.server.SimpleHTTPRequestHandler):
+            def log_message(self, *_):
+                pass
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        return f"http://127.0.0.1:{server.server_port}"
+
+    @cures("registry/server/export.cpp: kiln registry sign --registry … --onto URL")
+    def test_an_export_into_a_newer_one(self):
+        self.sign()
+        keys = f" --key {self.work}/keys/targets --key {self.work}/keys/online"
+        other = shutil.copytree(self.registry, self.work / "other")
+        self.shell("kiln registry yank tiny-op@1 --reason leaks" + keys)
+        self.shell(f"kiln registry export-static --out {self.work}/www")
+        self.cured(f"kiln registry export-static --registry {other} --out {self.work}/www", CONFLICT,
+                   "kiln registry sign --registry [^ ]* --onto URL", {"URL": self.served(self.work / "www")}, more=keys)
 
     @cures("registry/folder/standing.cpp: kiln registry sign --registry … --onto URL --root ROOT")
     def test_two_folders_that_signed_apart(self):

@@ -599,6 +599,57 @@ class Elsewhere(PublisherTest):
         self.export()
         self.assertEqual(files(), second)
 
+    def test_an_export_takes_no_newer_one_back(self):
+        older = self.other_folder()
+        self.publish_and_yank()
+        url = self.export()
+        self.trust(url)
+        out = self.work / "www"
+
+        def tree():
+            return {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
+
+        def refused(*words, says):
+            self.kiln("registry", "export-static", "--registry", self.registry, "--out", out, *words, code=CONFLICT, says=says)
+            self.assertEqual(tree(), newest)
+
+        newest, self.registry = tree(), older
+        refused(says=["targets 1, ", "the tree has targets ", f"kiln registry sign --registry {older} --onto URL"])
+        refused("--prefix", "kernels", says="the tree has targets ")
+        for _ in range(4):
+            self.sign(keys=("online",))
+        refused(says="the tree has targets ")
+        self.takes_back(url)
+        self.sign("--onto", url, keys=("online",))
+        self.export()
+        self.takes_back(url)
+        newest = tree()
+        foreign = self.work / "foreign"
+        self.kiln("registry", "publish", "--registry", foreign, self.work / "built/one")
+        root = self.work / "foreign.json"
+        self.kiln("registry", "init", "--root-key", self.public("root"), "--targets-key", self.public("targets"),
+                  "--online-key", self.public("online"), "--root-days", 9, "--out", root)
+        self.kiln("registry", "sign", root, "--key", self.private("root"))
+        self.registry = foreign
+        self.sign("--root", root)
+        refused(says="another 1.root.json, of another registry")
+        [(out / "v2/kiln.tuf/manifests/latest").unlink(), (out / "v2/kiln.tuf/manifests/latest").write_text("{}")]
+        newest, self.registry = tree(), older
+        refused(says="whether it is newer cannot be told: ")
+
+    def test_an_export_that_was_killed_among_the_plain_files_is_gone_on_with(self):
+        url = self.export()
+        timestamp = (self.work / "www/metadata/timestamp.json").read_bytes()
+        self.make_key("online2")
+        after = self.work / "2.root.json"
+        self.kiln("registry", "rotate", self.root, "--online-key", self.public("online2"), "--out", after)
+        self.kiln("registry", "sign", after, "--key", self.private("root"))
+        self.sign("--root", after, keys=("online2",))
+        self.export()
+        (self.work / "www/metadata/timestamp.json").write_bytes(timestamp)
+        self.export()
+        self.assertEqual(python_tuf_reads(self, url), self.index())
+
     def test_an_export_beside_a_publish_names_no_version_that_it_has_not(self):
         """It stands still on its way: who reads what it says has not come yet."""
         tree = self.work / "www/v2/tiny-op/tags/list"

@@ -143,6 +143,13 @@ std::set<std::string> Pending::signed_by(const trust::Keys& keys,
   return trust::who_signed(canonical_, signatures, keys, signers);
 }
 
+bool Pending::is_only_of(const std::vector<PrivateKey>& keys) const {
+  return std::ranges::all_of(signatures_, [&](const auto& signature) {
+    return std::ranges::any_of(
+        keys, [&](const PrivateKey& key) { return trust::key_id(key.key()) == signature.first; });
+  });
+}
+
 std::string Pending::text(const std::string& role) const {
   Json signatures = Json::array();
   for (const auto& [id, signature] : signatures_) {

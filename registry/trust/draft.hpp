@@ -51,6 +51,9 @@ class Pending {
     return signed_by(keys, signers).size() >= signers.threshold;
   }
 
+  /// Whether each signature, good or not, is of one of these keys.
+  bool is_only_of(const std::vector<PrivateKey>& keys) const;
+
   /// The file. Throws kUsage for more than a client reads.
   std::string text(const std::string& role) const;
 

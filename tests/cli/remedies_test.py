@@ -868,6 +868,24 @@ class Remedies(World):
         self.addCleanup(server.shutdown)
         return f"http://127.0.0.1:{server.server_port}"
 
+    @cures("registry/trust/sign/start.cpp: kiln registry sign … --root ROOT")
+    def test_a_draft_and_a_server_that_moved_on(self):
+        self.sign()
+        keys = f" --key {self.work}/keys/targets --key {self.work}/keys/online"
+        server = self.pushed()
+        other = shutil.copytree(self.registry, self.work / "other")
+        self.publish("next")
+        self.shell("kiln registry sign" + keys)
+        self.shell(f"kiln registry push --to {server.url}")
+        self.shell(f"kiln registry yank tiny-op@1 --reason leaks --registry {other} --key {self.work}/keys/targets")
+        first = f"kiln registry sign --registry {other} --onto {server.url}{keys}"
+        said = self.shell(first, CONFLICT).stderr
+        self.assertIn("the yank of tiny-op/1", said)
+        shown, removed = re.search("'(kiln registry sign [^']* --root ROOT)', give it up, '(rm [^']*)'", said).groups()
+        self.assertIn("yanked: ", self.shell(shown.replace("ROOT", f"{self.work}/root.json")).stdout)
+        self.shell(removed)
+        self.shell(first)
+
     @cures("registry/server/export.cpp: kiln registry sign --registry … --onto URL")
     def test_an_export_into_a_newer_one(self):
         self.sign()

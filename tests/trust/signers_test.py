@@ -262,6 +262,75 @@ class Thresholds(SignersTest):
         done = self.change(*self.CHANGES[0], keys=("targets", "third", "online"))
         self.assertEqual((done["changed"], done["waiting"]), ([f"{ACME}/1", f"{NAME}/1"], []))
 
+    def served(self, *words, **keys):
+        """A signed registry that two must sign, on a server, and a copy of it elsewhere."""
+        self.init("--targets-threshold", 2, *words, targets=["targets", "second", "third"], **keys)
+        online = ("targets", "second", *keys.get("online", ["online"]))
+        self.sign("--root", self.root, keys=online)
+        url = OciServer(self).url
+        self.push(url)
+        return url, shutil.copytree(self.registry, self.work / "other")
+
+    def push(self, url):
+        self.kiln("registry", "push", "--registry", self.registry, "--to", url)
+
+    def moves_on(self, url, other, *words, built="acme", keys=("targets", "second", "online")):
+        """The other folder signs, and sends it."""
+        mine, self.registry = self.registry, other
+        if built:
+            self.publish(built)
+        self.sign(*words, keys=keys)
+        self.push(url)
+        self.registry = mine
+
+    def test_an_open_draft_is_not_lost_on_top_of_a_server(self):
+        url, other = self.served()
+        self.change(*self.CHANGES[0], keys=("targets",))
+        self.change(*self.CHANGES[1], keys=("targets",))
+        self.make_key("acme")
+        self.change(*self.CHANGES[2], self.public("acme"), keys=("targets",))
+        self.moves_on(url, other)
+        draft = self.draft().read_bytes()
+        for keys in (("online",), ("targets", "online"), ("targets", "second", "online")):
+            self.sign("--onto", url, keys=keys, code=CONFLICT, says=[
+                f"lost with the advisory KA-1, the yank of {NAME}/1, the publisher acme, and nothing was signed",
+                f"kiln registry sign {self.draft()} --root ROOT", f"rm {self.draft()}"])
+            self.assertEqual(self.draft().read_bytes(), draft)
+        self.draft().unlink()
+        self.assertEqual(self.sign("--onto", url, keys=("online",))["targets"], 2)
+        done = self.change(*self.CHANGES[0], keys=("targets", "second", "online"))
+        self.assertEqual(done["changed"], [f"{NAME}/1"])
+        self.push(url)
+
+    def test_a_version_whose_draft_others_have_signed_is_not_lost(self):
+        url, other = self.served()
+        self.publish("next")
+        self.sign(keys=("targets",))
+        self.moves_on(url, other)
+        self.sign("--onto", url, keys=("online",), code=CONFLICT, says=f"lost with {NAME}/2, and")
+        done = self.sign("--onto", url, keys=("targets",))  # who has signed it signs it again
+        self.assertEqual((done["waiting"], self.missing(done)), ([f"{NAME}/2"], {"targets": (1, 2)}))
+
+    def test_of_an_open_draft_each_document_is_judged_alone(self):
+        self.make_key("online2")
+        url, other = self.served("--online-threshold", 2, online=["online", "online2"])
+        self.change(*self.CHANGES[0], keys=("targets", "online"))
+        self.moves_on(url, other, built=None, keys=("online", "online2"))
+        done = self.sign("--onto", url, keys=("second",))
+        self.assertEqual((done["waiting"], self.missing(done)), ([f"{NAME}/1"], {"snapshot": (0, 2), "timestamp": (0, 2)}))
+        done = self.sign("--onto", url, keys=("online", "online2"))
+        self.assertEqual((done["changed"], done["timestamp"]), ([f"{NAME}/1"], 3))
+
+    def test_a_draft_that_a_server_has_taken_in_is_done(self):
+        url, other = self.served()
+        self.change(*self.CHANGES[0], keys=("targets",))
+        sent = self.elsewhere()
+        self.review(sent, "second")
+        self.moves_on(url, other, "--draft", sent, built=None, keys=("online",))
+        self.moves_on(url, other)
+        done = self.sign("--onto", url, keys=("online",))
+        self.assertEqual((done["targets"], done["missing"], self.draft().exists()), (3, [], False))
+
     def test_a_change_is_not_lost_in_a_draft_that_came_back(self):
         self.two_of_three()
         self.sign("--root", self.root)

@@ -7,6 +7,10 @@
 #include <utility>
 
 #include "base/draft.hpp"
+#include "base/join.hpp"
+#include "base/quote.hpp"
+#include "base/shell_word.hpp"
+#include "documents/json.hpp"
 #include "registry/folder/standing.hpp"
 #include "trust/trusted_set.hpp"
 
@@ -91,25 +95,139 @@ void go_onto(const SignRequest& request, TrustFiles& roots, Start& start) {
   start.seen = ClientMetadata(request.onto, here.origin(), std::move(theirs));
 }
 
-/// Whether a draft begins where the registry is. Of each document that it has next, the one before
-/// must be what clients see.
-bool follows(const TrustDraft& draft, const ClientMetadata& seen) {
+bool is_newest(const std::string& role) {
+  return role == "snapshot" || role == "timestamp";
+}
+
+/// Whether a document of a draft begins where the registry is: the one before it must be what
+/// clients see.
+bool follows(const TrustDraft& draft, const std::string& role, const Pending& pending,
+             const ClientMetadata& seen) {
+  const std::uint64_t version = seen.version_of(role);
+  if (is_newest(role)) return pending.version() > version;
+  if (pending.version() != version + 1) return false;
   const TrustFiles& files = seen.files();
+  const std::string file = role_file(version, role);
+  const auto before = draft.before.find(file);
+  const auto now = files.find(file);
+  return (before == draft.before.end()) == (now == files.end()) &&
+         (now == files.end() || now->second == before->second);
+}
+
+/// The root of a draft that has the number of another here, if there is one.
+std::optional<std::string> other_root_in(const TrustDraft& draft, const ClientMetadata& seen) {
   for (const auto& [name, bytes] : draft.before) {
-    const auto found = files.find(name);
-    if (is_root(name) && found != files.end() && found->second != bytes) return false;
+    const auto found = seen.files().find(name);
+    if (is_root(name) && found != seen.files().end() && found->second != bytes) return name;
   }
-  return std::ranges::all_of(draft.next, [&](const auto& each) {
-    const auto& [role, pending] = each;
-    const std::uint64_t version = seen.version_of(role);
-    if (role == "snapshot" || role == "timestamp") return pending.version() > version;
-    if (pending.version() != version + 1) return false;
-    const std::string file = role_file(version, role);
-    const auto before = draft.before.find(file);
-    const auto now = files.find(file);
-    return (before == draft.before.end()) == (now == files.end()) &&
-           (now == files.end() || now->second == before->second);
+  return std::nullopt;
+}
+
+bool follows(const TrustDraft& draft, const ClientMetadata& seen) {
+  return !other_root_in(draft, seen) && std::ranges::all_of(draft.next, [&](const auto& each) {
+    return follows(draft, each.first, each.second, seen);
   });
+}
+
+/// A member of a document, or nothing.
+const Json& part_of(const Json& body, const std::string& name) {
+  static const Json kNone;
+  return body.is_object() && body.contains(name) ? body[name] : kNone;
+}
+
+std::map<std::string, Json> publishers_in(const Json& body) {
+  std::map<std::string, Json> publishers;
+  for (const Json& each : part_of(part_of(body, "delegations"), "roles")) {
+    publishers.emplace(each["name"].get<std::string>(), each);
+  }
+  return publishers;
+}
+
+/// What a document of a draft changes and clients do not have. `is_signed_again`: the keys here
+/// sign versions of the folder again.
+std::vector<std::string> lost_of(const Json& before, const Json& next, const Json& seen,
+                                 bool is_signed_again) {
+  std::vector<std::string> lost;
+  const auto custom_of = [](const Json& target, const char* what) {
+    return part_of(part_of(target, "custom"), what);
+  };
+  for (const auto& [name, target] : next["targets"].items()) {
+    const Json& was = part_of(part_of(before, "targets"), name);
+    const Json& now = part_of(part_of(seen, "targets"), name);
+    const bool is_yank = !custom_of(target, "yanked").is_null();
+    const bool is_advisory = name.starts_with(kAdvisoryPrefix);
+    if (is_yank && custom_of(was, "yanked").is_null() && custom_of(now, "yanked").is_null()) {
+      lost.push_back("the yank of " + printable(name));
+    } else if (part_of(target, "hashes") == part_of(was, "hashes") ||
+               part_of(target, "hashes") == part_of(now, "hashes")) {
+      continue;
+    } else if (is_advisory) {
+      lost.push_back("the advisory " + printable(name.substr(kAdvisoryPrefix.size())));
+    } else if (!is_signed_again) {
+      lost.push_back(printable(name));
+    }
+  }
+  const std::map<std::string, Json> was = publishers_in(before);
+  const std::map<std::string, Json> now = publishers_in(seen);
+  const std::map<std::string, Json> then = publishers_in(next);
+  const auto has = [](const std::map<std::string, Json>& publishers, const auto& each) {
+    const auto found = publishers.find(each.first);
+    return found != publishers.end() && found->second == each.second;
+  };
+  for (const auto& each : then) {
+    if (has(was, each) || has(now, each)) continue;
+    lost.push_back("the publisher " + printable(each.first));
+  }
+  for (const auto& each : was) {
+    if (then.contains(each.first) || !now.contains(each.first)) continue;
+    lost.push_back("the dismissal of " + printable(each.first));
+  }
+  return lost;
+}
+
+[[noreturn]] void fail_to_lose(const SignRequest& request, std::vector<std::string> lost) {
+  constexpr std::size_t kMostNamed = 8;
+  if (lost.size() > kMostNamed) {
+    lost.resize(kMostNamed);
+    lost.emplace_back("others");
+  }
+  const fs::path draft = draft_path(request.registry);
+  const std::string where = request.onto.empty()
+                                ? "the registry has. Give the server on which it was begun with "
+                                  "--onto, or see"
+                                : "the server has. See";
+  fail_to_sign(ErrorCode::kConflict, request.registry,
+               "its draft would be lost with " + join(lost) +
+                   ", and nothing was signed: it was begun on other metadata than " + where +
+                   " what it says, 'kiln registry sign " + shell_word(draft.string()) +
+                   " --root ROOT', give it up, 'rm " + shell_word(draft.string()) +
+                   "', and say again what is still to be said");
+}
+
+/// Of the folder's own draft, each document that begins here is gone on with; another is dropped
+/// where clients have what it says. Snapshot and timestamp are made anew by whoever signs them.
+PendingRoles still_pending(const SignRequest& request, const TrustDraft& own,
+                           const ClientMetadata& seen) {
+  PendingRoles pending;
+  std::vector<std::string> lost;
+  if (const std::optional<std::string> name = other_root_in(own, seen)) {
+    lost.push_back("its " + *name);
+  }
+  for (const auto& [role, next] : own.next) {
+    if (follows(own, role, next, seen)) {
+      pending.emplace(role, next);
+      continue;
+    }
+    if (is_newest(role)) continue;
+    const auto before = own.before.find(role_file(next.version() - 1, role));
+    for (std::string& each :
+         lost_of(before == own.before.end() ? Json() : Pending(before->second, role).body(),
+                 next.body(), seen.body_of(role), next.is_only_of(request.keys))) {
+      lost.push_back(std::move(each));
+    }
+  }
+  if (!lost.empty()) fail_to_lose(request, std::move(lost));
+  return pending;
 }
 
 void read_drafts(const SignRequest& request, Start& start, TrustFiles& roots) {
@@ -118,10 +236,9 @@ void read_drafts(const SignRequest& request, Start& start, TrustFiles& roots) {
       if (is_root(name) && !start.seen.files().contains(name)) roots.emplace(name, bytes);
     }
   };
-  std::optional<TrustDraft> own = read_draft(draft_path(request.registry));
-  if (own && follows(*own, start.seen)) {
+  if (const std::optional<TrustDraft> own = read_draft(draft_path(request.registry))) {
+    start.pending = still_pending(request, *own, start.seen);
     take_roots(*own);
-    start.pending = std::move(own->next);
   }
   for (const fs::path& file : request.drafts) {
     std::optional<TrustDraft> returned = read_draft(file);

@@ -108,9 +108,14 @@ int sign(SignWords& words, const RegistryCall& call) {
       {"waiting", waiting},
       {"missing", json_of(report.missing)}};
   if (!report.draft.empty()) document["draft"] = report.draft.string();
+  if (report.waiting_root != 0) document["waiting_root"] = report.waiting_root;
   cli::print_json("registry-sign", std::move(document));
   cli::print("%s: %s\n", call.registry.c_str(), visible_text(report).c_str());
   for (const std::string& name : report.changed) cli::print("  signed %s\n", name.c_str());
+  if (report.waiting_root != 0) {
+    cli::print("  not visible yet: root %llu\n",
+               static_cast<unsigned long long>(report.waiting_root));
+  }
   for (const auto& [name, is_yank] : report.waiting) {
     cli::print("  not visible yet: %s%s\n", name.c_str(), is_yank ? " (yank)" : "");
   }

@@ -217,7 +217,9 @@ class Thresholds(SignersTest):
                   self.public("third"), "--targets-threshold", 2, "--out", after)
         self.kiln("registry", "sign", after, "--key", self.private("root"))
         done = self.sign("--root", after, keys=("second", "online"))
-        self.assertEqual((done["visible"], done["root"], self.missing(done)), (False, 1, {"targets": (1, 2)}))
+        self.assertEqual((done["visible"], done["root"], done["targets"], self.missing(done)),
+                         (True, 1, 1, {"targets": (1, 2)}))  # renewed, nothing else
+        self.assertEqual(done["waiting_root"], 2)
         self.install(self.registry)
         sent = self.elsewhere()
         self.assertIn(f"targets 2 adds {NAME}/1", self.review(sent, "third", root=after)["changes"][0])
@@ -234,6 +236,59 @@ class Thresholds(SignersTest):
         self.assertEqual((done["visible"], done["targets"], done["timestamp"]), (True, 1, 2))
         self.assertEqual((done["waiting"], self.missing(done)), ([f"{ACME}/1"], {"targets": (1, 2)}))
         self.assertEqual(self.sign(keys=("second", "online"))["changed"], [f"{ACME}/1"])
+
+    def next_root(self, *words):
+        after = self.work / "2.root.json"
+        self.kiln("registry", "rotate", self.root, *words, "--out", after)
+        self.kiln("registry", "sign", after, "--key", self.private("root"))
+        return after
+
+    def test_an_online_key_is_replaced_while_others_are_awaited(self):
+        self.two_of_three()
+        self.sign("--root", self.root, keys=("targets", "second", "online"))
+        self.trust(self.registry)
+        self.install(self.registry)
+        self.make_key("online2")
+        after = self.next_root("--online-key", self.public("online2"))
+        for waits in (False, True):  # a version that nobody has signed, and a draft
+            with self.subTest(waits):
+                shutil.copytree(self.registry, self.work / "before", dirs_exist_ok=True)
+                self.publish("acme")
+                if waits:
+                    self.sign(keys=("targets",))
+                done = self.sign("--root", after, keys=("online2",))
+                self.assertEqual((done["root"], done["targets"], done["timestamp"], done["waiting"]), (2, 1, 2, [f"{ACME}/1"]))
+                self.assertNotIn("waiting_root", done)
+                self.sign(keys=("online",), code=TRUST, says="root 2 lets key")
+                self.assertEqual(self.sign(keys=("online2",))["timestamp"], 3)
+                self.install_of(NAME, self.registry)
+                if not waits:
+                    shutil.rmtree(self.registry)
+                    (self.work / "before").rename(self.registry)
+        self.assertEqual(self.sign(keys=("second", "online2"))["changed"], [f"{ACME}/1"])
+
+    def test_who_renews_until_a_new_root_is_seen(self):
+        """It has other targets keys, who have not signed, and another online key."""
+        self.two_of_three()
+        self.sign("--root", self.root, keys=("targets", "second", "online"))
+        for key in ("fourth", "fifth", "online2"):
+            self.make_key(key)
+        after = self.next_root("--online-key", self.public("online2"), "--targets-key", self.public("fourth"),
+                               "--targets-key", self.public("fifth"))
+        done = self.sign("--root", after, keys=("fourth", "online2"))
+        self.assertEqual((done["visible"], done["root"], done["waiting_root"], self.missing(done)),
+                         (False, 1, 2, {"targets": (1, 2)}))
+        said = subprocess.run([publisher_test.KILN_REGISTRY, "sign", "--registry", self.registry, "--key", self.private("online")],
+                              capture_output=True, text=True, env=self.environment, check=True).stdout
+        self.assertIn("root 1, targets 1 with 1 versions, timestamp 2", said)
+        self.assertIn("  not visible yet: root 2\n", said)
+        self.sign(keys=("targets",), code=TRUST, says="root 2 lets key")
+        self.trust(self.registry)
+        self.install(self.registry)
+        done = self.sign(keys=("fifth", "online2"))
+        self.assertEqual((done["root"], done["targets"], done["timestamp"], done["missing"]), (2, 2, 3, []))
+        self.sign(keys=("online",), code=TRUST, says="root 2 lets key")
+        self.install_of(NAME, self.registry)
 
     def change(self, *words, keys, **how):
         named = [word for key in keys for word in ("--key", self.private(key))]

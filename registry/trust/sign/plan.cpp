@@ -102,14 +102,20 @@ void plan_targets(const SignRequest& request, const Start& start, Edits& edits) 
   if (request.publisher) check_names_of(request, *request.publisher, edits);
 }
 
-/// A key that may sign nothing was taken by mistake.
-void check_keys(const SignRequest& request, const RoleSigners& signers) {
+/// A key that may sign nothing was taken by mistake. While a new root waits for its targets, the
+/// root before it says who renews what clients see.
+void check_keys(const SignRequest& request, const Start& start, const Edits& edits) {
+  const RoleSigners& signers = edits.signers();
+  const bool may_wait =
+      !start.new_roots.empty() && start.seen.set() && !edits.still_holds("targets");
   for (const PrivateKey& key : request.keys) {
     const std::string id = trust::key_id(key.key());
     const auto has = [&](const trust::Signers& those) { return those.ids.contains(id); };
     const trust::Root& root = signers.root;
     if (has(root.targets) || has(root.snapshot) || has(root.timestamp) ||
-        std::ranges::any_of(signers.targets.delegations, has, &Delegation::signers)) {
+        std::ranges::any_of(signers.targets.delegations, has, &Delegation::signers) ||
+        (may_wait &&
+         (has(start.seen.set()->root().snapshot) || has(start.seen.set()->root().timestamp)))) {
       continue;
     }
     fail_to_sign(ErrorCode::kTrust, request.registry,
@@ -273,7 +279,7 @@ Plan plan_roles(const SignRequest& request, const Start& start) {
   }
   yank(request, edits);
   advise(request, start, edits);
-  check_keys(request, edits.signers());
+  check_keys(request, start, edits);
   plan.signers = edits.signers();
   plan.pending = std::move(edits).sign();
   return plan;

@@ -18,12 +18,13 @@ namespace fs = std::filesystem;
 std::vector<Missing> missing_in(const Start& start, const Plan& plan, const Visible& outcome) {
   std::vector<Missing> missing;
   for (const auto& [role, pending] : outcome.pending) {
-    Missing one = plan.signers.missing_of(role, pending);
+    const bool is_newest = role == "snapshot" || role == "timestamp";
+    Missing one = (is_newest ? outcome.signers : plan.signers).missing_of(role, pending);
     if (one.have < one.need) missing.push_back(std::move(one));
   }
   if (!outcome.lacks_newest) return missing;
   for (const char* role : {"snapshot", "timestamp"}) {
-    const trust::Signers& signers = plan.signers.of(role);
+    const trust::Signers& signers = outcome.signers.of(role);
     missing.push_back({role,
                        start.next_version(role),
                        0,
@@ -71,6 +72,7 @@ SignReport report(const SignRequest& request, const Start& start, const Plan& pl
     result.expires = result.expires == 0 ? shown.expires : std::min(result.expires, shown.expires);
   }
   if (request.only.empty()) result.names = names;
+  if (!outcome.new_roots.empty()) result.waiting_root = plan.signers.root.version;
   if (!outcome.pending.empty() || !outcome.new_roots.empty()) {
     result.draft = draft_path(request.registry);
   }

@@ -63,6 +63,7 @@ struct SignReport {
   std::vector<std::string> changed;  ///< names that are new, or have another index or yank now
   /// Names of which clients see less than the folder and the draft have; true: it is taken back.
   std::map<std::string, bool> waiting;
+  std::uint64_t waiting_root = 0;    ///< the newest root that clients do not see yet; 0: none
   std::vector<Missing> missing;      ///< whose signatures the draft lacks
   std::filesystem::path draft;       ///< empty: nothing waits
   std::optional<std::size_t> names;  ///< how many clients see; nothing where only a part was read

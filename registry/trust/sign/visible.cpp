@@ -19,9 +19,17 @@ std::int64_t expiry_of(const Pending& pending) {
   return *trust::parse_time(pending.body()["expires"].get<std::string>());
 }
 
-/// Documents that enough have signed. Nothing: clients could follow none, not even the next
-/// timestamp.
-std::optional<std::set<std::string>> ready_roles(const Start& start, const Plan& plan) {
+/// Documents that enough have signed, and the root under which clients get them.
+struct Ready {
+  std::set<std::string> roles;
+  TrustFiles new_roots;
+  RoleSigners signers;  ///< of snapshot and timestamp
+};
+
+/// Nothing: clients see nothing yet, and could follow nothing. A new root that clients could follow
+/// only with targets that too few have signed waits for them. Until then the root before it says
+/// who renews what clients see.
+std::optional<Ready> ready_of(const Start& start, const Plan& plan) {
   const auto is_complete = [&](const std::string& role) {
     return plan.signers.is_complete(role, plan.pending.at(role));
   };
@@ -34,11 +42,16 @@ std::optional<std::set<std::string>> ready_roles(const Start& start, const Plan&
   };
   const bool targets_go = !plan.pending.contains("targets") ||
                           (is_complete("targets") && std::ranges::all_of(plan.tied, is_complete));
-  if (!targets_go && (!start.new_roots.empty() || !start.seen.set())) return std::nullopt;
-  std::set<std::string> ready;
+  if (!targets_go && !start.seen.set()) return std::nullopt;
+  Ready ready{{}, start.new_roots, plan.signers};
+  if (!targets_go &&
+      !plan.signers.is_complete("targets", Pending(*start.seen.file_of("targets"), "targets"))) {
+    ready.new_roots.clear();
+    ready.signers = {start.seen.set()->root(), *start.seen.targets()};
+  }
   for (const auto& [role, pending] : plan.pending) {
     if (role == "snapshot" || role == "timestamp") continue;
-    if (targets_go ? is_complete(role) : holds_already(role, pending)) ready.insert(role);
+    if (targets_go ? is_complete(role) : holds_already(role, pending)) ready.roles.insert(role);
   }
   return ready;
 }
@@ -55,10 +68,10 @@ Json meta_of(const std::string& bytes, std::uint64_t version) {
           {"hashes", {{"sha256", Digest::of(bytes).hex()}}}};
 }
 
-Next next_of(const Start& start, const Plan& plan, const std::set<std::string>& ready) {
+Next next_of(const Start& start, const Plan& plan, const Ready& ready) {
   const ClientMetadata& seen = start.seen;
   Next next{seen.files(), {}};
-  next.files.insert(start.new_roots.begin(), start.new_roots.end());
+  next.files.insert(ready.new_roots.begin(), ready.new_roots.end());
   const auto drop = [&](const std::string& role) {
     next.files.erase(role_file(seen.version_of(role), role));
   };
@@ -66,14 +79,14 @@ Next next_of(const Start& start, const Plan& plan, const std::set<std::string>& 
     next.meta = parse_json(*seen.file_of("snapshot"), "snapshot")["signed"]["meta"];
     drop("snapshot");
   }
-  for (const std::string& role : ready) {
+  for (const std::string& role : ready.roles) {
     const Pending& pending = plan.pending.at(role);
     drop(role);
     const std::string text = pending.text(role);
     next.meta[role + ".json"] = meta_of(text, pending.version());
     next.files[role_file(pending.version(), role)] = text;
   }
-  if (!ready.contains("targets") || !seen.set()) return next;
+  if (!ready.roles.contains("targets") || !seen.set()) return next;
   // Of a role that is nobody's any more. The snapshot goes on to name it: a client refuses one that
   // has lost a document.
   for (const trust::Delegation& each : seen.targets()->delegations) {
@@ -84,7 +97,7 @@ Next next_of(const Start& start, const Plan& plan, const std::set<std::string>& 
 
 /// Snapshot or timestamp: the draft's, if it says this and was not left too long.
 Pending newest_of(const std::string& role, const Json& meta, const SignRequest& request,
-                  const Start& start, const Plan& plan) {
+                  const Start& start, const Plan& plan, const RoleSigners& signers) {
   const auto own = plan.pending.find(role);
   const bool is_own = own != plan.pending.end() && own->second.body()["meta"] == meta &&
                       own->second.version() >= start.next_version(role) &&
@@ -98,16 +111,16 @@ Pending newest_of(const std::string& role, const Json& meta, const SignRequest& 
   if (const auto found = start.returned.find(role); found != start.returned.end()) {
     for (const Pending& each : found->second) newest.join(each);
   }
-  newest.sign(request.keys, plan.signers.of(role));
+  newest.sign(request.keys, signers.of(role));
   return newest;
 }
 
 /// Whether snapshot and timestamp are to be: signed before, or by a key that is here.
-bool newest_is_wanted(const SignRequest& request, const Start& start, const Plan& plan) {
+bool newest_is_wanted(const SignRequest& request, const Start& start, const Plan& plan,
+                      const RoleSigners& signers) {
   return plan.pending.contains("snapshot") || start.returned.contains("snapshot") ||
-         std::ranges::any_of(kNewest, [&](const char* role) {
-           return plan.signers.has_one_of(request.keys, role);
-         });
+         std::ranges::any_of(
+             kNewest, [&](const char* role) { return signers.has_one_of(request.keys, role); });
 }
 
 /// What a client makes of it that knew the first root.
@@ -148,47 +161,49 @@ std::map<std::string, bool> changes_in(const ClientMetadata& seen, const Json& b
 }
 
 Visible make_visible(const SignRequest& request, const Start& start, const Plan& plan) {
-  Visible outcome{start.seen, false, {}, plan.pending, start.new_roots, false, plan.shown};
-  const std::optional<std::set<std::string>> ready = ready_roles(start, plan);
-  if (!ready || !newest_is_wanted(request, start, plan)) {
+  Visible outcome{start.seen,      false, {},           plan.pending,
+                  start.new_roots, false, plan.signers, plan.shown};
+  const std::optional<Ready> ready = ready_of(start, plan);
+  if (!ready || !newest_is_wanted(request, start, plan, ready->signers)) {
     for (const char* role : kNewest) outcome.pending.erase(role);
-    outcome.lacks_newest = ready && !(ready->empty() && start.new_roots.empty());
+    outcome.lacks_newest = ready && !(ready->roles.empty() && ready->new_roots.empty());
     return outcome;
   }
+  outcome.signers = ready->signers;
   Next next = next_of(start, plan, *ready);
   const auto sign_newest = [&](const std::string& role, const Json& meta) {
-    const auto [place, _] =
-        outcome.pending.insert_or_assign(role, newest_of(role, meta, request, start, plan));
+    const auto [place, _] = outcome.pending.insert_or_assign(
+        role, newest_of(role, meta, request, start, plan, ready->signers));
     const Pending& pending = place->second;
     next.files[role == "timestamp" ? "timestamp.json" : role_file(pending.version(), role)] =
         pending.text(role);
-    return plan.signers.is_complete(role, pending);
+    return ready->signers.is_complete(role, pending);
   };
   const bool has_snapshot = sign_newest("snapshot", next.meta);
   const Pending& snapshot = outcome.pending.at("snapshot");
   Json named = {{"version", snapshot.version()}};
   // Where several must sign, each signs both at once: what the others' signatures will be is not
   // known then, and so not what the snapshot's bytes will be.
-  if (plan.signers.root.snapshot.threshold == 1 && has_snapshot) {
+  if (ready->signers.root.snapshot.threshold == 1 && has_snapshot) {
     named = meta_of(snapshot.text("snapshot"), snapshot.version());
   }
   const bool has_timestamp = sign_newest("timestamp", {{"snapshot.json", named}});
   if (!has_snapshot || !has_timestamp) return outcome;
 
-  trust::TrustedSet set = checked_as_client(next.files, start, plan, *ready);
+  trust::TrustedSet set = checked_as_client(next.files, start, plan, ready->roles);
   const auto show = [&](const std::string& role, std::size_t names) {
     const auto pending = outcome.pending.find(role);
     outcome.shown[role] = {names, expiry_of(pending->second)};
     outcome.pending.erase(pending);
   };
-  for (const std::string& role : *ready) {
+  for (const std::string& role : ready->roles) {
     const Json& body = plan.pending.at(role).body();
     for (const auto& change : changes_in(start.seen, body)) outcome.changed.push_back(change.first);
     show(role, versions_in(body["targets"]));
   }
   for (const char* role : kNewest) show(role, 0);
   outcome.is_visible = true;
-  outcome.new_roots.clear();
+  for (const auto& each : ready->new_roots) outcome.new_roots.erase(each.first);
   outcome.seen = ClientMetadata(std::move(next.files), start.seen.origin(), std::move(set));
   return outcome;
 }

@@ -21,6 +21,7 @@ struct Visible {
   PendingRoles pending;              ///< what waits
   TrustFiles new_roots;              ///< that wait
   bool lacks_newest = false;         ///< only a key of snapshot and timestamp is missing
+  RoleSigners signers;               ///< of snapshot and timestamp
   std::map<std::string, Shown> shown;
 };
 

@@ -15,15 +15,10 @@ using namespace gated_mlp::cpu;
 inline constexpr int kLineBytes = 64;  // of a tile: rows r and r + 8, of e4m3 one of them
 inline constexpr int kGroupRows = kTileRows / 2;
 
-template <Real kReal>
-float scale_at(const uint8_t* scales, int64_t at) {
-  if constexpr (kReal == Real::kFloat32) {
-    return reinterpret_cast<const float*>(scales)[at];
-  } else if constexpr (kReal == Real::kBfloat16) {
-    return bits_as<float>(uint32_t{reinterpret_cast<const uint16_t*>(scales)[at]} << 16);
-  } else {
-    return static_cast<float>(bits_as<_Float16>(reinterpret_cast<const uint16_t*>(scales)[at]));
-  }
+// Of column k; beyond the last one the last.
+inline int64_t group_of(const Matrix& matrix, int64_t k) {
+  const int64_t group = k >> matrix.shift;
+  return group < matrix.groups ? group : matrix.groups - 1;
 }
 
 // Calls function.operator()<kCodes>().

@@ -203,6 +203,7 @@ struct Case {
   bool saturates = false;     ///< overflow
   bool norm = false;
   double eps = 1e-6, offset = 0;  ///< of the norm
+  bool outliers = false;          ///< in x, 4096 times as large as what is around them
 };
 
 Values random(std::size_t count, std::mt19937& engine) {
@@ -324,6 +325,20 @@ class Subject {
     return errors;
   }
 
+  /// By how much the numbers of a row of x are off at most that are whole multiples of a power of
+  /// two, 128 of one: a CPU's, where weights are whole numbers.
+  Values shared_power(std::span<const double> row) const {
+    Values errors(row.size());
+    if (check_.kernel().device().kind != kiln::Device::Kind::kCpu || c_.gate.e4m3) return errors;
+    constexpr std::size_t kShared = 128;
+    for (std::size_t k = 0; k < row.size(); ++k) {
+      const std::size_t from = k / kShared * kShared;
+      const auto block = row.subspan(from, std::min(kShared, row.size() - from));
+      for (const double value : block) errors[k] = std::max(errors[k], std::abs(value) * 0x1p-15);
+    }
+    return errors;
+  }
+
   void compute_reference() {
     const auto m = static_cast<std::size_t>(c_.m);
     const auto d = static_cast<std::size_t>(c_.d);
@@ -347,7 +362,9 @@ class Subject {
     const auto compute_row = [&](std::size_t row) {
       Values hidden(h), hidden_error(h), weights_error(h), normed_error(h);
       const std::span<double> inputs(&x[row * d], d);
-      Values errors = c_.norm ? normed(inputs, norm_weight) : Values(d);
+      Values errors = c_.norm       ? normed(inputs, norm_weight)
+                      : c_.outliers ? shared_power(inputs)
+                                    : Values(d);
       if (c_.float8_input) {
         const Float8Row rounded = float8_row(c_.dtype, inputs.data(), errors);
         std::ranges::copy(rounded.values, inputs.begin());
@@ -366,7 +383,7 @@ class Subject {
         hidden[j] = active * factor;
         if (c_.saturates) hidden[j] = std::clamp(hidden[j], -kMostFloat16, kMostFloat16);
         hidden_error[j] = kSums * of_sums;
-        if (c_.norm) {
+        if (c_.norm || c_.outliers) {
           const auto root = [&](const Values& of) {
             return std::sqrt(sums_of(errors, &of[j * d]).squares);
           };
@@ -405,7 +422,7 @@ class Subject {
                                        std::min(moved.terms, kRounded * std::sqrt(moved.squares))
                                  : of_weights(of_hidden.terms, of_hidden.squares, all_hidden) +
                                        std::sqrt(moved.squares);
-        if (c_.norm && !c_.float8_input) {
+        if ((c_.norm || c_.outliers) && !c_.float8_input) {
           error += kNormed * std::sqrt(sums_of(normed_error, weights).squares);
         }
         expected_[row * d + n] = sum;
@@ -892,6 +909,32 @@ void check_workspace(Check& check, Case c) {
   check.compare("again", y, subject.run_rows(70).values(), 0);
 }
 
+/// A few numbers of x that are 4096 times as large as what is around them, as models have them:
+/// what the others add is still there.
+void check_outliers(Check& check) {
+  for (const Format& format : formats(64, true)) {
+    for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+      Case c;
+      c.outliers = true;
+      c.dtype = dtype;
+      c.m = 9;
+      c.d = 392;
+      c.h = 272;
+      c.gate = c.up = c.down = format;
+      c.gate_size = c.up_size = 0x1p-8;
+      Subject subject(check, c, 61);
+      Values x = subject.x().values();
+      for (std::size_t i = 5; i < x.size(); i += 131) x[i] *= 4096;
+      subject.x().set(x);
+      subject.pack_all();
+      subject.compute_reference();
+      for (const std::int64_t rows : {1, 2, 9}) {
+        subject.compare(name_of(c) + ", outliers", subject.run_rows(rows), rows);
+      }
+    }
+  }
+}
+
 /// Activations in FP8, of weights with each kind of scales: blocks of 128 columns that end within,
 /// tokens and columns that end within tiles, a row of zeros, every gate, parts of k.
 void check_float8(Check& check, bool light) {
@@ -1155,6 +1198,7 @@ void run_all(Check& check, bool light) {
   check_refusals(check);
   check_layer(check);
   check_in_place(check);
+  check_outliers(check);
   check_isolation(check);
   check_isolation(check, true);
   check_invariance(check);
